@@ -1,0 +1,1 @@
+"""What a worker imports to take permits."""

@@ -1,0 +1,77 @@
+"""The errors a user of the SDK can meet, under one base class.
+
+Decides nothing; knows nothing of the rest of the package.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class PermitError(Exception):
+    """Base of every error that this distribution raises on purpose."""
+
+
+class ConfigurationError(PermitError):
+    """A setting is missing or wrong; the message names the setting, the fault and an example."""
+
+
+class PermitTimeout(PermitError):  # noqa: N818 - the established word for it, as in TimeoutError
+    """No permit became free within the time the caller was ready to wait.
+
+    Attributes:
+        destination: name of the destination asked.
+        retry_after_seconds: the soonest time after which asking again can succeed, as far as is
+            known now; None where no further permit is in sight.
+    """
+
+    def __init__(self, destination: str, retry_after_seconds: float | None) -> None:
+        self.destination = destination
+        self.retry_after_seconds = retry_after_seconds
+        hint = (
+            f"; try again in {retry_after_seconds:.3f} s"
+            if retry_after_seconds is not None
+            else "; no further permit is in sight"
+        )
+        super().__init__(f"no permit for {destination!r} in time{hint}")
+
+
+class ImpossibleRequestError(PermitError):
+    """More permits were asked for at once than any window can give, so waiting is in vain."""
+
+
+class ClientClosedError(PermitError):
+    """The client was closed (or never started) and gives no permits."""
+
+
+class TransportError(PermitError):
+    """Kafka, the object store or the balancer could not be reached or gave no usable answer."""
+
+
+class RejectReason(StrEnum):
+    """Why an input was refused: the label of the counters and of the rejected topic's header."""
+
+    EMPTY = "empty"
+    TOO_LARGE = "too_large"
+    BAD_COMPRESSION = "bad_compression"
+    BAD_JSON = "bad_json"
+    BAD_VERSION = "bad_version"
+    BAD_CONTENT_TYPE = "bad_content_type"
+    BAD_FIELD = "bad_field"
+    BAD_NAME = "bad_name"
+    BAD_NUMBER = "bad_number"
+    BAD_SPAN = "bad_span"
+    TOO_MANY = "too_many"
+    INCONSISTENT = "inconsistent"
+
+
+class WireError(PermitError):
+    """Bytes or values that the wire contract does not allow.
+
+    Attributes:
+        reason: the cause, from a closed list, for counting.
+    """
+
+    def __init__(self, reason: RejectReason, message: str) -> None:
+        self.reason = reason
+        super().__init__(f"{reason.value}: {message}")

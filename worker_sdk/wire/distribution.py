@@ -1,0 +1,401 @@
+"""Distribution documents: who may send how much, from which window to which.
+
+Decides how a document, its pointer and the layout look as bytes, and which bytes are none. Knows
+nothing of how shares come about, of stores or of the present time.
+
+A document names *every* open destination of its shard, so that a member's acknowledgement of an
+epoch speaks for all of them; a destination that a round left alone stands in it unchanged.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from worker_sdk.errors import RejectReason, WireError
+from worker_sdk.wire.compression import gunzip_bytes, gzip_bytes
+from worker_sdk.wire.limits import (
+    DESTINATION_HOLDS_MAX,
+    DESTINATION_MEMBERS_MAX,
+    DOCUMENT_DESTINATIONS_MAX,
+    DOCUMENT_MAX_BYTES,
+    ENTRY_INTERVALS_MAX,
+    EPOCH_MAX,
+    INSTANT_MAX_MS,
+    PERMITS_MAX,
+    SHARDS_MAX,
+    SPAN_MAX_MS,
+    WINDOW_SECONDS_MAX,
+    WIRE_VERSION,
+)
+from worker_sdk.wire.shares import POINTS, Interval
+from worker_sdk.wire.strict import (
+    as_bool,
+    as_instant_ms,
+    as_int,
+    as_list,
+    as_name,
+    as_object,
+    check_version,
+    dump_json,
+    parse_json,
+)
+
+PERMILLE: Final = 1000
+WINDOW_MAX: Final = INSTANT_MAX_MS // 1000
+GUARD_MAX_MS: Final = 60_000
+
+Member = tuple[str, str]
+"""(host, instance)."""
+
+
+class Pacing(StrEnum):
+    """How a window's permits are released within it."""
+
+    EVEN = "even"
+    WINDOW = "window"
+
+
+@dataclass(frozen=True, slots=True)
+class OnExpiry:
+    """What a member may do once its newest document has expired.
+
+    ``permille`` of its safe points for ``for_ms`` more; 0 and 0 mean closed.
+    """
+
+    permille: int = 0
+    for_ms: int = 0
+
+
+CLOSED: Final = OnExpiry()
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a document says of a destination as a whole.
+
+    Attributes:
+        destination: its name.
+        capacity: permits a window for all members together.
+        window_seconds: length of its windows.
+        from_window: first window covered.
+        until_window: first window no longer covered.
+        on_expiry: what remains after the document's validity.
+        guard_ms: nothing is granted so near a window's edge.
+        pacing: release of permits within a window.
+        enforce: False lets everything pass and only counts (a trial).
+    """
+
+    destination: str
+    capacity: int
+    window_seconds: int
+    from_window: int
+    until_window: int
+    on_expiry: OnExpiry = CLOSED
+    guard_ms: int = 250
+    pacing: Pacing = Pacing.EVEN
+    enforce: bool = True
+
+    def covers(self, window: int) -> bool:
+        """Say whether ``window`` is covered."""
+        return self.from_window <= window < self.until_window
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One member's part: disjoint intervals in ascending order, and its safe points."""
+
+    host: str
+    instance: str
+    intervals: tuple[Interval, ...]
+    safe_points: int
+
+    @property
+    def member(self) -> Member:
+        """(host, instance)."""
+        return (self.host, self.instance)
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Points kept back until an instant for somebody who may still be spending them."""
+
+    start: int
+    end: int
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class DestinationShares:
+    """A destination's part of a document."""
+
+    terms: Terms
+    holds: tuple[Hold, ...]
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One immutable distribution of a shard.
+
+    Attributes:
+        shard: number of the shard.
+        epoch: grows with each document of the shard.
+        published_at_ms: Unix instant of planning.
+        valid_until_ms: safe points may be spent in windows that end by this instant.
+        destinations: in ascending order of name.
+    """
+
+    shard: int
+    epoch: int
+    published_at_ms: int
+    valid_until_ms: int
+    destinations: tuple[DestinationShares, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OwnShare:
+    """What one document says of one destination to one member.
+
+    ``intervals`` is empty where the member has no entry: it may send nothing then.
+    """
+
+    shard: int
+    epoch: int
+    published_at_ms: int
+    valid_until_ms: int
+    terms: Terms
+    intervals: tuple[Interval, ...]
+    safe_points: int
+
+
+def document_key(shard: int, epoch: int) -> str:
+    """Return the key of a document's file, relative to the prefix."""
+    return f"shards/{shard}/{epoch:012d}.jsonl.gz"
+
+
+def sha256_hex(body: bytes) -> str:
+    """Return the digest by which a pointer names a document's bytes."""
+    return hashlib.sha256(body).hexdigest()
+
+
+def encode_document(document: Document) -> bytes:
+    """Return the document as the bytes of its file; equal documents give equal bytes."""
+    return gzip_bytes(b"".join(_document_lines(document)), level=3)
+
+
+def _document_lines(document: Document) -> Iterator[bytes]:
+    header: dict[str, object] = {
+        "v": WIRE_VERSION,
+        "shard": document.shard,
+        "epoch": document.epoch,
+        "published_at_ms": document.published_at_ms,
+        "valid_until_ms": document.valid_until_ms,
+    }
+    yield dump_json(header) + b"\n"
+    for shares in document.destinations:
+        line = encode_terms(shares.terms)
+        line["holds"] = [[hold.start, hold.end, hold.until_ms] for hold in shares.holds]
+        line["members"] = len(shares.entries)
+        yield dump_json({"destination": shares.terms.destination, **line}) + b"\n"
+        for entry in shares.entries:
+            row = [entry.host, entry.instance, entry.intervals, entry.safe_points]
+            yield dump_json(row) + b"\n"
+
+
+def encode_terms(terms: Terms) -> dict[str, object]:
+    """Return the keys that files and HTTP answers have in common, without the name."""
+    closed = terms.on_expiry == CLOSED
+    return {
+        "capacity": terms.capacity,
+        "window_seconds": terms.window_seconds,
+        "from_window": terms.from_window,
+        "until_window": terms.until_window,
+        "on_expiry": "closed"
+        if closed
+        else {"permille": terms.on_expiry.permille, "for_ms": terms.on_expiry.for_ms},
+        "guard_ms": terms.guard_ms,
+        "pacing": terms.pacing.value,
+        "enforce": terms.enforce,
+    }
+
+
+def decode_terms(value: object, destination: str) -> Terms:
+    """Return the terms of ``destination`` from the keys of `encode_terms`; others are ignored.
+
+    Raises:
+        WireError: where a key is missing or wrong.
+    """
+    line = as_object(value, "a destination")
+    from_window = as_int(line.get("from_window"), "from_window", least=0, most=WINDOW_MAX)
+    pacing = line.get("pacing")
+    if pacing not in ("even", "window"):
+        raise WireError(RejectReason.BAD_FIELD, "pacing is not one known")
+    return Terms(
+        destination=destination,
+        capacity=as_int(line.get("capacity"), "capacity", least=0, most=PERMITS_MAX),
+        window_seconds=as_int(
+            line.get("window_seconds"), "window_seconds", least=1, most=WINDOW_SECONDS_MAX
+        ),
+        from_window=from_window,
+        until_window=as_int(
+            line.get("until_window"), "until_window", least=from_window, most=WINDOW_MAX
+        ),
+        on_expiry=_decode_on_expiry(line.get("on_expiry")),
+        guard_ms=as_int(line.get("guard_ms"), "guard_ms", least=0, most=GUARD_MAX_MS),
+        pacing=Pacing(pacing),
+        enforce=as_bool(line.get("enforce"), "enforce"),
+    )
+
+
+def _decode_on_expiry(value: object) -> OnExpiry:
+    if value == "closed":
+        return CLOSED
+    line = as_object(value, "on_expiry")
+    return OnExpiry(
+        permille=as_int(line.get("permille"), "permille", least=0, most=PERMILLE),
+        for_ms=as_int(line.get("for_ms"), "for_ms", least=0, most=SPAN_MAX_MS),
+    )
+
+
+def decode_intervals(value: object) -> tuple[Interval, ...]:
+    """Return ascending, disjoint, non-empty intervals within the points.
+
+    Raises:
+        WireError: where they are not.
+    """
+    intervals: list[Interval] = []
+    last_end = 0
+    for item in as_list(value, "intervals", most=ENTRY_INTERVALS_MAX):
+        pair = as_list(item, "an interval", most=2)
+        if len(pair) != 2:
+            raise WireError(RejectReason.BAD_FIELD, "an interval has no two ends")
+        start = as_int(pair[0], "an interval's start", least=last_end, most=POINTS)
+        end = as_int(pair[1], "an interval's end", least=start + 1, most=POINTS)
+        intervals.append((start, end))
+        last_end = end
+    return tuple(intervals)
+
+
+def decode_safe_points(value: object) -> int:
+    """Return safe points.
+
+    Raises:
+        WireError: where they are no integer within the points.
+    """
+    return as_int(value, "safe", least=0, most=POINTS)
+
+
+def _decode_entry(line: bytes) -> Entry:
+    row = as_list(parse_json(line, integers_only=True), "a member", most=16)
+    if len(row) < 4:
+        raise WireError(RejectReason.BAD_FIELD, "a member has no four items")
+    return Entry(
+        host=as_name(row[0], "host"),
+        instance=as_name(row[1], "instance"),
+        intervals=decode_intervals(row[2]),
+        safe_points=decode_safe_points(row[3]),
+    )
+
+
+def _decode_holds(value: object) -> tuple[Hold, ...]:
+    holds: list[Hold] = []
+    for item in as_list(value, "holds", most=DESTINATION_HOLDS_MAX):
+        row = as_list(item, "a hold", most=16)
+        if len(row) < 3:
+            raise WireError(RejectReason.BAD_FIELD, "a hold has no three items")
+        start = as_int(row[0], "a hold's start", least=0, most=POINTS)
+        end = as_int(row[1], "a hold's end", least=start + 1, most=POINTS)
+        holds.append(Hold(start, end, as_instant_ms(row[2], "a hold's end")))
+    return tuple(holds)
+
+
+class _Lines:
+    """The lines of a document's file, with its header read."""
+
+    def __init__(self, body: bytes) -> None:
+        text = gunzip_bytes(body, DOCUMENT_MAX_BYTES)
+        if not text.endswith(b"\n"):
+            raise WireError(RejectReason.BAD_FIELD, "a document is cut short")
+        self._lines = iter(text.split(b"\n")[:-1])
+        header = as_object(parse_json(self.take(), integers_only=True), "a document's header")
+        check_version(header, "a document", WIRE_VERSION)
+        self.shard = as_int(header.get("shard"), "shard", least=0, most=SHARDS_MAX - 1)
+        self.epoch = as_int(header.get("epoch"), "epoch", least=1, most=EPOCH_MAX)
+        self.published_at_ms = as_instant_ms(header.get("published_at_ms"), "published_at_ms")
+        self.valid_until_ms = as_instant_ms(header.get("valid_until_ms"), "valid_until_ms")
+
+    def take(self) -> bytes:
+        line = next(self._lines, None)
+        if line is None:
+            raise WireError(RejectReason.BAD_FIELD, "a document is cut short")
+        return line
+
+    def destinations(self) -> Iterator[tuple[Terms, tuple[Hold, ...], int]]:
+        """Yield terms, holds and the number of member lines that the caller must take next."""
+        last_name: str | None = None
+        for number, line in enumerate(self._lines):
+            if number >= DOCUMENT_DESTINATIONS_MAX:
+                raise WireError(RejectReason.TOO_MANY, "a document has too many destinations")
+            value = as_object(parse_json(line, integers_only=True), "a destination")
+            name = as_name(value.get("destination"), "destination")
+            if last_name is not None and name <= last_name:
+                raise WireError(RejectReason.INCONSISTENT, "destinations are not in order")
+            last_name = name
+            members = as_int(value.get("members"), "members", least=0, most=DESTINATION_MEMBERS_MAX)
+            yield decode_terms(value, name), _decode_holds(value.get("holds")), members
+
+
+def decode_document(body: bytes) -> Document:
+    """Return the whole document in ``body``, the bytes of its file.
+
+    Only its form is checked; whether the shares sum to at most a whole is the planner's invariant.
+
+    Raises:
+        WireError: where the bytes are no document.
+    """
+    lines = _Lines(body)
+    destinations: list[DestinationShares] = []
+    for terms, holds, members in lines.destinations():
+        entries = tuple(_decode_entry(lines.take()) for _ in range(members))
+        destinations.append(DestinationShares(terms, holds, entries))
+    return Document(
+        lines.shard, lines.epoch, lines.published_at_ms, lines.valid_until_ms, tuple(destinations)
+    )
+
+
+def read_own_shares(body: bytes, host: str, instance: str) -> tuple[OwnShare, ...]:
+    """Return what a document's file says to one member, a share for every destination in it.
+
+    Only the member's own lines are parsed: they are found by their first bytes, which the format
+    fixes (compact JSON, UTF-8).
+
+    Raises:
+        WireError: where the bytes are no document or the member's line is wrong.
+    """
+    prefix = dump_json([host, instance])[:-1] + b","
+    lines = _Lines(body)
+    shares: list[OwnShare] = []
+    for terms, _, members in lines.destinations():
+        intervals: tuple[Interval, ...] = ()
+        safe_points = 0
+        for _ in range(members):
+            line = lines.take()
+            if line.startswith(prefix):
+                entry = _decode_entry(line)
+                intervals, safe_points = entry.intervals, entry.safe_points
+        shares.append(
+            OwnShare(
+                shard=lines.shard,
+                epoch=lines.epoch,
+                published_at_ms=lines.published_at_ms,
+                valid_until_ms=lines.valid_until_ms,
+                terms=terms,
+                intervals=intervals,
+                safe_points=safe_points,
+            )
+        )
+    return tuple(shares)

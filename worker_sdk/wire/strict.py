@@ -1,0 +1,170 @@
+"""Strict reading of JSON from strangers: plain values or a `WireError`, never anything else.
+
+Decides which bytes are JSON at all and whether a value has the asked type and range. Knows no
+message of the protocol.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Final, NoReturn
+
+from worker_sdk.errors import RejectReason, WireError
+from worker_sdk.wire.limits import INSTANT_MAX_MS, INSTANT_MIN_MS, NAME_MAX_BYTES
+
+DIGITS_MAX: Final = 20
+"""More digits than any number of the protocol has; refused before the slow big-integer parse."""
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise WireError(RejectReason.BAD_NUMBER, f"{text} is not a number")
+
+
+def _parse_int(text: str) -> int:
+    if len(text) > DIGITS_MAX:
+        raise WireError(RejectReason.BAD_NUMBER, "a number has too many digits")
+    return int(text)
+
+
+def _refuse_float(text: str) -> NoReturn:
+    raise WireError(RejectReason.BAD_NUMBER, f"{text[:DIGITS_MAX]} is not an integer")
+
+
+_DECODER: Final = json.JSONDecoder(
+    parse_constant=_refuse_constant, parse_int=_parse_int, parse_float=float
+)
+_INTEGER_DECODER: Final = json.JSONDecoder(
+    parse_constant=_refuse_constant, parse_int=_parse_int, parse_float=_refuse_float
+)
+
+
+def parse_json(body: bytes, *, integers_only: bool = False) -> object:
+    """Return the JSON value in ``body`` (UTF-8).
+
+    Args:
+        body: the text.
+        integers_only: refuse any fraction or exponent at once (documents have none).
+
+    Raises:
+        WireError: BAD_JSON, or BAD_NUMBER for NaN, infinity and numbers of absurd length.
+    """
+    try:
+        text = body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise WireError(RejectReason.BAD_JSON, "not UTF-8") from error
+    decoder = _INTEGER_DECODER if integers_only else _DECODER
+    try:
+        value: object = decoder.decode(text)
+    except (ValueError, RecursionError) as error:
+        raise WireError(RejectReason.BAD_JSON, "not JSON") from error
+    return value
+
+
+def as_object(value: object, what: str) -> Mapping[str, object]:
+    """Return ``value`` as a JSON object.
+
+    Raises:
+        WireError: BAD_FIELD where it is anything else.
+    """
+    if not isinstance(value, dict):
+        raise WireError(RejectReason.BAD_FIELD, f"{what} is not an object")
+    return value
+
+
+def as_list(value: object, what: str, *, most: int) -> list[object]:
+    """Return ``value`` as a list of at most ``most`` items.
+
+    Raises:
+        WireError: BAD_FIELD where it is no list, TOO_MANY where it is longer.
+    """
+    if not isinstance(value, list):
+        raise WireError(RejectReason.BAD_FIELD, f"{what} is not a list")
+    if len(value) > most:
+        raise WireError(RejectReason.TOO_MANY, f"{what} has {len(value)} items, at most {most}")
+    return value
+
+
+def as_int(value: object, what: str, *, least: int, most: int) -> int:
+    """Return ``value`` as an integer within ``least`` and ``most``; booleans are none.
+
+    Raises:
+        WireError: BAD_NUMBER.
+    """
+    if type(value) is not int or not least <= value <= most:
+        raise WireError(RejectReason.BAD_NUMBER, f"{what} is not an integer in [{least}, {most}]")
+    return value
+
+
+def as_instant_ms(value: object, what: str) -> int:
+    """Return ``value`` as a Unix instant in milliseconds between the years 2000 and 2100.
+
+    Raises:
+        WireError: BAD_NUMBER.
+    """
+    return as_int(value, what, least=INSTANT_MIN_MS, most=INSTANT_MAX_MS)
+
+
+def as_bool(value: object, what: str) -> bool:
+    """Return ``value`` as a boolean.
+
+    Raises:
+        WireError: BAD_FIELD.
+    """
+    if not isinstance(value, bool):
+        raise WireError(RejectReason.BAD_FIELD, f"{what} is not true or false")
+    return value
+
+
+def as_name(value: object, what: str) -> str:
+    """Return ``value`` as a legal name (see `check_name`).
+
+    Raises:
+        WireError: BAD_NAME.
+    """
+    if not isinstance(value, str):
+        raise WireError(RejectReason.BAD_NAME, f"{what} is not text")
+    return check_name(value, what)
+
+
+def check_name(name: str, what: str) -> str:
+    """Return ``name`` if it has 1 to 255 bytes of UTF-8 and no control character.
+
+    Control characters are U+0000 to U+001F and U+007F to U+009F. Lone surrogates are not UTF-8.
+
+    Raises:
+        WireError: BAD_NAME.
+    """
+    if not name:
+        raise WireError(RejectReason.BAD_NAME, f"{what} is empty")
+    if len(name) > NAME_MAX_BYTES:
+        raise WireError(RejectReason.BAD_NAME, f"{what} is over {NAME_MAX_BYTES} bytes")
+    if name.isascii():
+        if not name.isprintable():
+            raise WireError(RejectReason.BAD_NAME, f"{what} has a control character")
+        return name
+    try:
+        size = len(name.encode("utf-8"))
+    except UnicodeEncodeError as error:
+        raise WireError(RejectReason.BAD_NAME, f"{what} is not UTF-8") from error
+    if size > NAME_MAX_BYTES:
+        raise WireError(RejectReason.BAD_NAME, f"{what} is over {NAME_MAX_BYTES} bytes")
+    if any(ch < " " or "\x7f" <= ch <= "\x9f" for ch in name):
+        raise WireError(RejectReason.BAD_NAME, f"{what} has a control character")
+    return name
+
+
+def check_version(value: Mapping[str, object], what: str, version: int) -> None:
+    """Check the ``v`` of a message.
+
+    Raises:
+        WireError: BAD_VERSION where it is missing or not the one known.
+    """
+    found = value.get("v")
+    if type(found) is not int or found != version:
+        raise WireError(RejectReason.BAD_VERSION, f"{what} has no version {version}")
+
+
+def dump_json(value: object) -> bytes:
+    """Return ``value`` as compact JSON in UTF-8, keys in the order given, no needless escapes."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()

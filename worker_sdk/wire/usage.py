@@ -1,0 +1,273 @@
+"""The usage batch: what one member tells the balancer of itself.
+
+Decides which batches and tuples are well formed. Knows nothing of clocks (whether an instant lies
+in the future is the receiver's question), of compression or of Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from worker_sdk.errors import RejectReason, WireError
+from worker_sdk.wire.limits import (
+    BATCH_EPOCHS_MAX,
+    BATCH_MAX_BYTES,
+    BATCH_TUPLES_MAX,
+    EPOCH_MAX,
+    INSTANT_MAX_MS,
+    INSTANT_MIN_MS,
+    PERMITS_MAX,
+    SHARDS_MAX,
+    SPAN_MAX_MS,
+    WIRE_VERSION,
+)
+from worker_sdk.wire.strict import (
+    as_instant_ms,
+    as_int,
+    as_list,
+    as_name,
+    as_object,
+    check_version,
+    dump_json,
+    parse_json,
+)
+
+CONTENT_TYPE: Final = "application/vnd.permit-usage.v1+json"
+USAGE_TOPIC: Final = "permit-usage"
+REJECTED_TOPIC: Final = "permit-usage-rejected"
+TUPLE_FIELDS: Final = 9
+WINDOW_MAX: Final = INSTANT_MAX_MS // 1000
+
+
+class MemberState(StrEnum):
+    """Where a member is in its life."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    LEAVING = "leaving"
+
+
+@dataclass(frozen=True, slots=True)
+class UsageTuple:
+    """One member's account for one destination and one stretch of time.
+
+    Attributes:
+        destination: its name.
+        from_ms: Unix instant at which the stretch begins (instant less the monotonic elapsed).
+        instant_ms: Unix instant at which it ends; orders the tuples of one member.
+        epoch: epoch of the document in force at the instant; 0 for none.
+        granted: permits that the share gave in that time.
+        used: permits acquired less those given back.
+        denied: permits refused, plus those of waiters still waiting at the instant.
+        starved_ms: time in which somebody wanted a permit and none was left.
+        busy_ms: time inside delivered work, summed over concurrent deliveries.
+    """
+
+    destination: str
+    from_ms: int
+    instant_ms: int
+    epoch: int
+    granted: int
+    used: int
+    denied: int
+    starved_ms: int
+    busy_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class UsageBatch:
+    """Everything one member sends at once.
+
+    Attributes:
+        host: name of the host.
+        instance: random id of the client's start.
+        sent_at_ms: Unix instant of sending by the member's clock.
+        state: where the member is in its life.
+        group: optional name by which policies may address the member.
+        epochs: shard to the newest epoch *held*; this alone acknowledges a document.
+        tuples: at most one for each destination.
+        spent: with LEAVING, destination to (window, permits spent in it).
+    """
+
+    host: str
+    instance: str
+    sent_at_ms: int
+    state: MemberState
+    group: str | None = None
+    epochs: Mapping[int, int] = field(default_factory=dict)
+    tuples: tuple[UsageTuple, ...] = ()
+    spent: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedTuple:
+    """A tuple that was left out: its index in the batch, and why."""
+
+    index: int
+    reason: RejectReason
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedBatch:
+    """A batch with its good tuples, and an account of the others."""
+
+    batch: UsageBatch
+    rejected: tuple[RejectedTuple, ...]
+
+
+def encode_batch(batch: UsageBatch) -> bytes:
+    """Return the batch as the JSON body of a message, uncompressed."""
+    body: dict[str, object] = {
+        "v": WIRE_VERSION,
+        "host": batch.host,
+        "instance": batch.instance,
+    }
+    if batch.group is not None:
+        body["group"] = batch.group
+    body["sent_at_ms"] = batch.sent_at_ms
+    body["state"] = batch.state.value
+    body["epochs"] = {str(shard): epoch for shard, epoch in batch.epochs.items()}
+    body["tuples"] = [_tuple_row(entry) for entry in batch.tuples]
+    if batch.spent:
+        body["spent"] = {name: list(account) for name, account in batch.spent.items()}
+    return dump_json(body)
+
+
+def _tuple_row(entry: UsageTuple) -> list[object]:
+    return [
+        entry.destination,
+        entry.from_ms,
+        entry.instant_ms,
+        entry.epoch,
+        entry.granted,
+        entry.used,
+        entry.denied,
+        entry.starved_ms,
+        entry.busy_ms,
+    ]
+
+
+def decode_batch(body: bytes) -> DecodedBatch:
+    """Return the batch in ``body`` (JSON, already decompressed).
+
+    A bad tuple is left out and accounted for; it does not take its batch with it. Unknown keys and
+    surplus items behind a tuple's nine are ignored.
+
+    Raises:
+        WireError: where the batch as a whole cannot be accepted.
+    """
+    if not body:
+        raise WireError(RejectReason.EMPTY, "the body is empty")
+    if len(body) > BATCH_MAX_BYTES:
+        raise WireError(RejectReason.TOO_LARGE, f"a batch is over {BATCH_MAX_BYTES} bytes")
+    value = as_object(parse_json(body), "a batch")
+    check_version(value, "a batch", WIRE_VERSION)
+    group = value.get("group")
+    good: list[UsageTuple] = []
+    bad: list[RejectedTuple] = []
+    rows = as_list(value.get("tuples"), "tuples", most=BATCH_TUPLES_MAX)
+    for index, row in enumerate(rows):
+        try:
+            good.append(_decode_tuple(row))
+        except WireError as error:
+            bad.append(RejectedTuple(index, error.reason, str(error)))
+    batch = UsageBatch(
+        host=as_name(value.get("host"), "host"),
+        instance=as_name(value.get("instance"), "instance"),
+        sent_at_ms=as_instant_ms(value.get("sent_at_ms"), "sent_at_ms"),
+        state=_decode_state(value.get("state")),
+        group=None if group is None else as_name(group, "group"),
+        epochs=_decode_epochs(value.get("epochs", {})),
+        tuples=tuple(good),
+        spent=_decode_spent(value.get("spent", {})),
+    )
+    return DecodedBatch(batch, tuple(bad))
+
+
+def _decode_state(value: object) -> MemberState:
+    for state in MemberState:
+        if value == state.value:
+            return state
+    raise WireError(RejectReason.BAD_FIELD, "state is not one known")
+
+
+def _decode_tuple(row: object) -> UsageTuple:
+    if not isinstance(row, list) or len(row) < TUPLE_FIELDS:
+        raise WireError(RejectReason.BAD_FIELD, f"a tuple is not a list of {TUPLE_FIELDS} items")
+    destination = as_name(row[0], "destination")
+    from_ms, instant_ms, epoch = row[1], row[2], row[3]
+    counts = row[4:TUPLE_FIELDS]
+    # One pass over plain comparisons: this runs for every tuple of the fleet.
+    if type(from_ms) is not int or type(instant_ms) is not int or type(epoch) is not int:
+        raise WireError(RejectReason.BAD_NUMBER, "an instant or an epoch is not an integer")
+    for count in counts:
+        if type(count) is not int or not 0 <= count <= PERMITS_MAX:
+            raise WireError(RejectReason.BAD_NUMBER, f"a count is not in [0, {PERMITS_MAX}]")
+    if not 0 <= epoch <= EPOCH_MAX:
+        raise WireError(RejectReason.BAD_NUMBER, f"epoch is not in [0, {EPOCH_MAX}]")
+    if not INSTANT_MIN_MS <= instant_ms <= INSTANT_MAX_MS:
+        raise WireError(RejectReason.BAD_NUMBER, "instant_ms is not in milliseconds")
+    if not instant_ms - SPAN_MAX_MS <= from_ms <= instant_ms:
+        raise WireError(RejectReason.BAD_SPAN, "from_ms is behind instant_ms or too far before it")
+    return UsageTuple(destination, from_ms, instant_ms, epoch, *counts)
+
+
+def _decode_epochs(value: object) -> dict[int, int]:
+    pairs = as_object(value, "epochs")
+    if len(pairs) > BATCH_EPOCHS_MAX:
+        raise WireError(RejectReason.TOO_MANY, f"epochs has over {BATCH_EPOCHS_MAX} shards")
+    epochs: dict[int, int] = {}
+    for key, epoch in pairs.items():
+        if not (key.isascii() and key.isdecimal() and len(key) <= len(str(SHARDS_MAX))):
+            raise WireError(RejectReason.BAD_FIELD, "a shard is not a decimal number")
+        shard = as_int(int(key), "a shard", least=0, most=SHARDS_MAX - 1)
+        epochs[shard] = as_int(epoch, "an epoch", least=0, most=EPOCH_MAX)
+    return epochs
+
+
+def _decode_spent(value: object) -> dict[str, tuple[int, int]]:
+    pairs = as_object(value, "spent")
+    if len(pairs) > BATCH_TUPLES_MAX:
+        raise WireError(RejectReason.TOO_MANY, f"spent has over {BATCH_TUPLES_MAX} destinations")
+    spent: dict[str, tuple[int, int]] = {}
+    for name, account in pairs.items():
+        destination = as_name(name, "a destination of spent")
+        items = as_list(account, "an account of spent", most=TUPLE_FIELDS)
+        if len(items) < 2:
+            raise WireError(RejectReason.BAD_FIELD, "an account of spent has no two items")
+        window = as_int(items[0], "a window of spent", least=0, most=WINDOW_MAX)
+        spent[destination] = (window, as_int(items[1], "spent", least=0, most=PERMITS_MAX))
+    return spent
+
+
+def merge_tuples(older: UsageTuple, newer: UsageTuple) -> UsageTuple:
+    """Return one tuple that accounts for both stretches of one destination.
+
+    Counts and times add up, but for ``denied``: waiters still waiting stand in both, so the newer
+    count of those cannot be told apart and the sum is kept (demand is never understated). The
+    earliest from and the latest instant are kept.
+    """
+    return UsageTuple(
+        destination=newer.destination,
+        from_ms=min(older.from_ms, newer.from_ms),
+        instant_ms=max(older.instant_ms, newer.instant_ms),
+        epoch=max(older.epoch, newer.epoch),
+        granted=older.granted + newer.granted,
+        used=older.used + newer.used,
+        denied=older.denied + newer.denied,
+        starved_ms=older.starved_ms + newer.starved_ms,
+        busy_ms=older.busy_ms + newer.busy_ms,
+    )
+
+
+def group_by_destination(tuples: Iterable[UsageTuple]) -> dict[str, UsageTuple]:
+    """Return one tuple a destination, merged in the order given."""
+    merged: dict[str, UsageTuple] = {}
+    for entry in tuples:
+        known = merged.get(entry.destination)
+        merged[entry.destination] = entry if known is None else merge_tuples(known, entry)
+    return merged
