@@ -1,0 +1,1 @@
+"""The balancer service: reads usage, plans shares, publishes documents."""

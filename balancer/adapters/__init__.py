@@ -1,0 +1,1 @@
+"""adapters part of the balancer."""

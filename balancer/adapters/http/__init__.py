@@ -1,0 +1,1 @@
+"""http part of the balancer."""

@@ -1,0 +1,1 @@
+"""kafka part of the balancer."""

@@ -1,0 +1,1 @@
+"""metrics part of the balancer."""

@@ -1,0 +1,1 @@
+"""postgres part of the balancer."""

@@ -1,0 +1,1 @@
+"""s3 part of the balancer."""

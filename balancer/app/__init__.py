@@ -1,0 +1,1 @@
+"""app part of the balancer."""

@@ -1,0 +1,1 @@
+"""What the balancer decides, as functions of (snapshot, policies, memory, now); pure."""

@@ -1,0 +1,36 @@
+"""The errors of the balancer, under one base class that is itself a `PermitError`.
+
+Decides nothing; knows nothing of the rest of the package.
+"""
+
+from __future__ import annotations
+
+from worker_sdk.errors import PermitError
+
+
+class BalancerError(PermitError):
+    """Base of every error that the balancer raises on purpose."""
+
+
+class PolicyError(BalancerError):
+    """A destination or policy has a value out of its bounds; the message names it."""
+
+
+class SettingsError(BalancerError):
+    """A setting is missing or wrong; the message names it, the fault and an example."""
+
+
+class SchemaError(BalancerError):
+    """The database's schema is not the one this version works on; says what to run."""
+
+
+class UnavailableError(BalancerError):
+    """A dependency did not answer, or its answer is not known; trying again later can help."""
+
+
+class ConflictError(BalancerError):
+    """Somebody else changed what this call was based on, or the change is not allowed."""
+
+
+class InvariantError(BalancerError):
+    """A document would break an invariant and was not published."""

@@ -1,0 +1,286 @@
+"""What the use cases need of the outside, as protocols.
+
+Decides nothing. Adapters implement these; fakes for tests do too, and one contract suite a port
+runs over both. Every call that waits is bounded by its adapter and fails with a `BalancerError`
+(`UnavailableError` where trying again later can help). Instants are Unix milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from balancer.core.model import Destination, MemberRecord, Memory, Reason, Usage
+from worker_sdk.errors import RejectReason
+from worker_sdk.wire.distribution import Document
+from worker_sdk.wire.usage import UsageBatch
+
+
+class Clock(Protocol):
+    """The time; only the outermost loops ask."""
+
+    def now_ms(self) -> int:
+        """Return the Unix instant in milliseconds."""
+        ...
+
+    def monotonic_ms(self) -> int:
+        """Return milliseconds of a clock that never steps."""
+        ...
+
+
+# ---------------------------------------------------------------- usage log
+
+
+@dataclass(frozen=True, slots=True)
+class UsageRecord:
+    """One message as read: nothing of its content is trusted.
+
+    ``appended_ms`` is the broker's own time of appending, None where the topic does not tell.
+    ``key`` is the host as the producer set it; ``headers`` by lower-case name.
+    """
+
+    partition: int
+    offset: int
+    body: bytes | None
+    headers: Mapping[str, bytes]
+    appended_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LogPosition:
+    """How far behind the log the group is."""
+
+    assigned_partitions: int
+    lag_records: int
+
+
+class UsageLog(Protocol):
+    """The topic of usage batches, read by a consumer group."""
+
+    async def start(self) -> None:
+        """Join the group.
+
+        Raises:
+            UnavailableError: where no broker answers in time.
+        """
+        ...
+
+    async def read(self, *, max_records: int, wait_ms: int) -> Sequence[UsageRecord]:
+        """Return the next records, perhaps none; memory is bounded whatever waits in the log."""
+        ...
+
+    async def commit(self, records: Sequence[UsageRecord]) -> None:
+        """Commit behind these records, for partitions that are still assigned."""
+        ...
+
+    async def position(self) -> LogPosition:
+        """Return the lag of the assigned partitions."""
+        ...
+
+    async def reject(self, record: UsageRecord, reason: RejectReason, detail: str) -> None:
+        """Keep what cannot be accepted on the rejected topic, with the reason in a header."""
+        ...
+
+    async def stop(self) -> None:
+        """Leave the group, within a bound."""
+        ...
+
+
+# ---------------------------------------------------------------- repository
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedBatch:
+    """A batch that passed validation.
+
+    ``seen_ms`` is the trusted clock's instant (appending, else arrival) from which life runs;
+    ``arrived_ms`` the balancer's own, from which releases count.
+    """
+
+    batch: UsageBatch
+    seen_ms: int
+    arrived_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCounts:
+    """What storing did: rows written, and tuples that changed nothing (older or equal)."""
+
+    written: int
+    stale: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShardRows:
+    """What the repository knows of one shard for a round."""
+
+    members: tuple[MemberRecord, ...]
+    usage: tuple[Usage, ...]
+    largest_reported_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRecord:
+    """The right to plan a shard, and what its holders have published.
+
+    Attributes:
+        shard: its number.
+        number: grows with each take-over; fences the others out.
+        held: whether the asker holds it now.
+        epoch: largest epoch recorded.
+        valid_until_ms: latest instant until which any recorded document gives permits (validity and
+            on_expiry included); 0 for none.
+        memory: the planner's memory as of that epoch.
+    """
+
+    shard: int
+    number: int
+    held: bool
+    epoch: int
+    valid_until_ms: int
+    memory: Memory
+
+
+class Repository(Protocol):
+    """Postgres: members, accounts, destinations, leases, reasons."""
+
+    async def check_schema(self) -> None:
+        """Check that the schema is the one this version works on.
+
+        Raises:
+            SchemaError: older or newer; says what to run.
+        """
+        ...
+
+    async def store_batches(self, batches: Sequence[AcceptedBatch]) -> StoredCounts:
+        """Upsert accounts, members and acknowledgements in one transaction.
+
+        Writes only where the stored instant is older; equal instants change nothing. A member that
+        said goodbye stays gone, whatever comes after. Keys are sorted, duplicates merged first.
+        """
+        ...
+
+    async def load_shard(
+        self, shard: int, destinations: Sequence[str], *, now_ms: int, ttl_ms: int, keep_ms: int
+    ) -> ShardRows:
+        """Return accounts younger than the TTL (age < ttl) and members younger than ``keep_ms``."""
+        ...
+
+    async def known_host(self, host: str) -> bool:
+        """Say whether any member under this host name is on record."""
+        ...
+
+    async def remove_expired(self, *, now_ms: int, ttl_ms: int, keep_ms: int, limit: int) -> int:
+        """Remove accounts past the TTL and members past ``keep_ms``, at most ``limit`` rows."""
+        ...
+
+    async def list_destinations(self, *, include_removed: bool = False) -> Sequence[Destination]:
+        """Return all destinations, in ascending order of name."""
+        ...
+
+    async def put_destination(self, destination: Destination) -> bool:
+        """Create or change a destination; True where it is new.
+
+        Raises:
+            ConflictError: where window_seconds differs from the stored one.
+        """
+        ...
+
+    async def remove_destination(self, name: str, *, now_ms: int) -> bool:
+        """Mark a destination removed; False where there is none."""
+        ...
+
+    async def forget_destination(self, name: str) -> None:
+        """Delete a removed destination once no document gives permits of it."""
+        ...
+
+    async def acquire_leases(
+        self, holder: str, shards: Sequence[int], *, now_ms: int, ttl_ms: int
+    ) -> Sequence[LeaseRecord]:
+        """Take free or expired leases and renew held ones, one record a shard."""
+        ...
+
+    async def record_epoch(
+        self, shard: int, number: int, epoch: int, *, valid_until_ms: int, memory: Memory
+    ) -> bool:
+        """Record an epoch and the memory before its document is put; False where fenced out."""
+        ...
+
+    async def release_leases(self, holder: str) -> None:
+        """Let go of every lease held."""
+        ...
+
+    async def store_reasons(self, shard: int, epoch: int, reasons: Sequence[Reason]) -> None:
+        """Replace the reasons of a shard's last round."""
+        ...
+
+    async def load_reasons(self, destination: str, host: str) -> Sequence[tuple[int, Reason]]:
+        """Return (epoch, reason) of the last round for a host's members."""
+        ...
+
+
+# ---------------------------------------------------------------- document store
+
+
+@dataclass(frozen=True, slots=True)
+class StoredShard:
+    """What the store holds of a shard.
+
+    Attributes:
+        documents: every file that is unexpired or covers a window not yet past, newest first.
+        pointed_epochs: the epochs that the pointer names, newest first.
+        tag: of the pointer, for the conditional put; None where there is no pointer.
+        largest_epoch: largest epoch in the listing, expired files included; 0 for none.
+        unreadable_epochs: files that could not be read or parsed (their points count as lost).
+    """
+
+    documents: tuple[Document, ...]
+    pointed_epochs: tuple[int, ...]
+    tag: str | None
+    largest_epoch: int
+    unreadable_epochs: tuple[int, ...] = ()
+
+
+class DocumentStore(Protocol):
+    """S3: layout, documents and pointers."""
+
+    async def open_layout(self, shards: int, *, create: bool = True) -> tuple[int, bool]:
+        """Return (number of shards in force, whether this call created the layout)."""
+        ...
+
+    async def load(self, shard: int, *, now_ms: int) -> StoredShard:
+        """Read a shard from the store."""
+        ...
+
+    async def publish(self, document: Document, *, keep: Sequence[int], tag: str | None) -> str:
+        """Put the file, then the pointer to it and to the ``keep`` epochs; return the new tag.
+
+        Raises:
+            ConflictError: where the pointer is no longer the one ``tag`` names, or the file exists.
+            UnavailableError: where the outcome is not known.
+        """
+        ...
+
+    async def remove_older(self, shard: int, *, before_ms: int, keep: Sequence[int]) -> int:
+        """Remove files last changed before an instant, but for ``keep``; return how many."""
+        ...
+
+
+# ---------------------------------------------------------------- metrics
+
+
+class Metrics(Protocol):
+    """Counts and measures by the names of the catalogue in `balancer.app.catalogue`."""
+
+    def count(self, name: str, amount: float = 1, labels: Mapping[str, str] | None = None) -> None:
+        """Add to a counter."""
+        ...
+
+    def gauge(self, name: str, value: float, labels: Mapping[str, str] | None = None) -> None:
+        """Set a gauge."""
+        ...
+
+    def observe(self, name: str, value: float, labels: Mapping[str, str] | None = None) -> None:
+        """Add to a histogram."""
+        ...
