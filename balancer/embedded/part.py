@@ -43,6 +43,7 @@ class ServerPart(ABC):
     name: ClassVar[str]
     port_count: ClassVar[int] = 1
     start_seconds: ClassVar[float] = 30.0
+    stop_signal: ClassVar[int] = signal.SIGINT
 
     def __init__(self, directory: Path) -> None:
         """Takes the stack's directory (absolute, no symbolic links); touches nothing yet."""
@@ -129,7 +130,7 @@ class ServerPart(ABC):
     def stop(self) -> None:
         """Ends the server in order, by force if it takes more than ten seconds."""
         if self._process is not None and self.alive():
-            self._process.send_signal(signal.SIGINT)
+            self._process.send_signal(self.stop_signal)
             self.resume()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(STOP_SECONDS)
