@@ -146,7 +146,8 @@ def test_unknown_or_no_parts_are_refused(parts: list[str]) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="the session itself is unprivileged already")
 def test_stack_runs_for_an_unprivileged_user() -> None:
     packages = Path(pytest.__file__).resolve().parents[1]
-    python, path = interpreter_for("nobody"), f"{ROOT}:{packages}"
+    path = f"{ROOT}:{packages}"
+    python = interpreter_for("nobody", path)
     with start_owner("kafka,postgres,s3", python, user="nobody", path=path) as owner:
         *lines, directory = read_lines(owner, 4)
         assert [line.partition(":")[0] for line in lines] == ["kafka", "postgres", "s3"]
@@ -156,13 +157,33 @@ def test_stack_runs_for_an_unprivileged_user() -> None:
     await_condition(lambda: not Path(directory).exists(), "the directory is removed")
 
 
-def interpreter_for(user: str) -> str:
-    """Finds a Python of our version that a user may run, or skips the test."""
+def interpreter_for(user: str, path: str) -> str:
+    """Finds a Python of our version that a user may run with our packages, or skips the test."""
     for candidate in (sys.executable, f"/usr/bin/python3.{sys.version_info.minor}"):
         try:
-            done = subprocess.run([candidate, "-c", "import sys"], user=user, cwd="/", check=False)
+            done = subprocess.run(
+                [candidate, "-c", "import balancer.embedded, boto3"],
+                user=user,
+                cwd="/",
+                env={**os.environ, "PYTHONPATH": path},
+                stderr=subprocess.DEVNULL,
+                timeout=30,
+                check=False,
+            )
         except OSError:
             continue
         if done.returncode == 0:
             return candidate
-    pytest.skip(f"no Python 3.{sys.version_info.minor} that {user} may run")
+    pytest.skip(f"no Python 3.{sys.version_info.minor} that {user} may run with these packages")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root must hand PostgreSQL to another user")
+async def test_postgres_runs_from_a_copy_where_its_user_cannot_enter_the_packages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        "balancer.embedded.postgres.may_reach", lambda path, _: "pginstall" not in str(path)
+    )
+    with EmbeddedStack(parts=["postgres"], report=lambda _: None) as stack:
+        assert await query(stack.postgres.dsn, "SELECT 1") == 1
+        assert (stack.directory / "postgres-program").exists()
