@@ -1,0 +1,59 @@
+"""What a worker gets by ``import worker_sdk``: little, and always the same names."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import worker_sdk
+
+ROOT = Path(__file__).resolve().parents[2]
+LIST_MODULES = """
+import json, sys
+before = set(sys.modules)
+import {module}
+print(json.dumps(sorted(set(sys.modules) - before)))
+"""
+
+
+def modules_loaded_by(module: str) -> set[str]:
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", LIST_MODULES.format(module=module)],
+        cwd=ROOT,
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
+    )
+    return set(json.loads(done.stdout))
+
+
+def test_import_of_the_sdk_loads_only_the_standard_library() -> None:
+    loaded = {name.partition(".")[0] for name in modules_loaded_by("worker_sdk")}
+    assert loaded - sys.stdlib_module_names == {"worker_sdk"}
+
+
+def test_import_of_the_sdk_starts_no_machinery() -> None:
+    loaded = modules_loaded_by("worker_sdk")
+    assert (
+        loaded & {"asyncio", "concurrent.futures", "multiprocessing", "ssl", "http.client"} == set()
+    )
+
+
+def test_pure_packages_load_only_the_standard_library() -> None:
+    for module in ("worker_sdk.wire", "worker_sdk.core", "worker_sdk.errors", "balancer.core"):
+        loaded = {name.partition(".")[0] for name in modules_loaded_by(module)}
+        assert loaded - sys.stdlib_module_names <= {"worker_sdk", "balancer"}, module
+
+
+def test_public_names_are_these_and_each_is_there() -> None:
+    public = set(getattr(worker_sdk, "__all__", ()))
+    assert public == PUBLIC_NAMES
+    assert all(hasattr(worker_sdk, name) for name in public)
+    assert public <= set(dir(worker_sdk))
+
+
+PUBLIC_NAMES: set[str] = set()
