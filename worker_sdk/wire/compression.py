@@ -8,16 +8,19 @@ stands with the drivers that use it.
 from __future__ import annotations
 
 import gzip
+import io
 import zlib
 from collections.abc import Iterator
 from typing import Final
 
 from worker_sdk.errors import RejectReason, WireError
+from worker_sdk.wire.limits import GZIP_MEMBERS_MAX
 
 GZIP: Final = "gzip"
 ZSTD: Final = "zstd"
 
 _CHUNK_BYTES: Final = 256 * 1024
+_PIECE_BYTES: Final = 32 * 1024
 _GZIP_WBITS: Final = 31
 
 
@@ -33,28 +36,35 @@ def gunzip_chunks(body: bytes, limit_bytes: int) -> Iterator[bytes]:
 
     Raises:
         WireError: BAD_COMPRESSION where a member is torn or junk follows, TOO_LARGE where the
-            content passes ``limit_bytes``.
+            content passes ``limit_bytes``, TOO_MANY where over ``GZIP_MEMBERS_MAX`` are joined.
     """
     total = 0
-    rest = body
-    while rest:
+    members = 0
+    # The input goes in by pieces, since zlib copies whatever it has not yet consumed.
+    position = 0
+    rest = b""
+    while rest or position < len(body):
+        members += 1
+        if members > GZIP_MEMBERS_MAX:
+            raise WireError(RejectReason.TOO_MANY, f"over {GZIP_MEMBERS_MAX} gzip members")
         inflater = zlib.decompressobj(wbits=_GZIP_WBITS)
-        while True:
+        while not inflater.eof:
+            if not rest:
+                rest = body[position : position + _PIECE_BYTES]
+                position += len(rest)
             try:
                 chunk = inflater.decompress(rest, _CHUNK_BYTES)
             except zlib.error as error:
                 raise WireError(RejectReason.BAD_COMPRESSION, "not gzip") from error
+            if not chunk and not rest:
+                raise WireError(RejectReason.BAD_COMPRESSION, "gzip data is cut short")
+            rest = inflater.unconsumed_tail
             total += len(chunk)
             if total > limit_bytes:
                 raise WireError(RejectReason.TOO_LARGE, f"content is over {limit_bytes} bytes")
             if chunk:
                 yield chunk
-            if inflater.eof:
-                rest = inflater.unused_data
-                break
-            rest = inflater.unconsumed_tail
-            if not chunk and not rest:
-                raise WireError(RejectReason.BAD_COMPRESSION, "gzip data is cut short")
+        rest = inflater.unused_data
 
 
 def gunzip_bytes(body: bytes, limit_bytes: int) -> bytes:
@@ -63,4 +73,7 @@ def gunzip_bytes(body: bytes, limit_bytes: int) -> bytes:
     Raises:
         WireError: as `gunzip_chunks`.
     """
-    return b"".join(gunzip_chunks(body, limit_bytes))
+    content = io.BytesIO()
+    for chunk in gunzip_chunks(body, limit_bytes):
+        content.write(chunk)
+    return content.getvalue()

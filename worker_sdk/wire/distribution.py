@@ -10,6 +10,7 @@ epoch speaks for all of them; a destination that a round left alone stands in it
 from __future__ import annotations
 
 import hashlib
+import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -19,12 +20,15 @@ from worker_sdk.errors import RejectReason, WireError
 from worker_sdk.wire.compression import gunzip_bytes, gzip_bytes
 from worker_sdk.wire.limits import (
     DESTINATION_HOLDS_MAX,
+    DESTINATION_LINE_MAX_BYTES,
     DESTINATION_MEMBERS_MAX,
+    DOCUMENT_COMPRESSED_MAX_BYTES,
     DOCUMENT_DESTINATIONS_MAX,
     DOCUMENT_MAX_BYTES,
     ENTRY_INTERVALS_MAX,
     EPOCH_MAX,
     INSTANT_MAX_MS,
+    MEMBER_LINE_MAX_BYTES,
     PERMITS_MAX,
     SHARDS_MAX,
     SPAN_MAX_MS,
@@ -39,6 +43,7 @@ from worker_sdk.wire.strict import (
     as_list,
     as_name,
     as_object,
+    check_name,
     check_version,
     dump_json,
     parse_json,
@@ -208,15 +213,12 @@ def _document_lines(document: Document) -> Iterator[bytes]:
 
 def encode_terms(terms: Terms) -> dict[str, object]:
     """Return the keys that files and HTTP answers have in common, without the name."""
-    closed = terms.on_expiry == CLOSED
     return {
         "capacity": terms.capacity,
         "window_seconds": terms.window_seconds,
         "from_window": terms.from_window,
         "until_window": terms.until_window,
-        "on_expiry": "closed"
-        if closed
-        else {"permille": terms.on_expiry.permille, "for_ms": terms.on_expiry.for_ms},
+        "on_expiry": _encode_on_expiry(terms.on_expiry),
         "guard_ms": terms.guard_ms,
         "pacing": terms.pacing.value,
         "enforce": terms.enforce,
@@ -230,25 +232,27 @@ def decode_terms(value: object, destination: str) -> Terms:
         WireError: where a key is missing or wrong.
     """
     line = as_object(value, "a destination")
-    from_window = as_int(line.get("from_window"), "from_window", least=0, most=WINDOW_MAX)
+    seconds = as_int(line.get("window_seconds"), "window_seconds", least=1, most=WINDOW_SECONDS_MAX)
+    first = as_int(line.get("from_window"), "from_window", least=0, most=WINDOW_MAX)
+    until = as_int(line.get("until_window"), "until_window", least=first, most=WINDOW_MAX)
     pacing = line.get("pacing")
     if pacing not in ("even", "window"):
         raise WireError(RejectReason.BAD_FIELD, "pacing is not one known")
     return Terms(
         destination=destination,
         capacity=as_int(line.get("capacity"), "capacity", least=0, most=PERMITS_MAX),
-        window_seconds=as_int(
-            line.get("window_seconds"), "window_seconds", least=1, most=WINDOW_SECONDS_MAX
-        ),
-        from_window=from_window,
-        until_window=as_int(
-            line.get("until_window"), "until_window", least=from_window, most=WINDOW_MAX
-        ),
+        window_seconds=seconds,
+        from_window=first,
+        until_window=until,
         on_expiry=_decode_on_expiry(line.get("on_expiry")),
         guard_ms=as_int(line.get("guard_ms"), "guard_ms", least=0, most=GUARD_MAX_MS),
         pacing=Pacing(pacing),
         enforce=as_bool(line.get("enforce"), "enforce"),
     )
+
+
+def _encode_on_expiry(rule: OnExpiry) -> object:
+    return "closed" if rule == CLOSED else {"permille": rule.permille, "for_ms": rule.for_ms}
 
 
 def _decode_on_expiry(value: object) -> OnExpiry:
@@ -290,15 +294,11 @@ def decode_safe_points(value: object) -> int:
 
 
 def _decode_entry(line: bytes) -> Entry:
-    row = as_list(parse_json(line, integers_only=True), "a member", most=16)
+    row = as_list(parse_json(line), "a member", most=16)
     if len(row) < 4:
         raise WireError(RejectReason.BAD_FIELD, "a member has no four items")
-    return Entry(
-        host=as_name(row[0], "host"),
-        instance=as_name(row[1], "instance"),
-        intervals=decode_intervals(row[2]),
-        safe_points=decode_safe_points(row[3]),
-    )
+    host, instance = as_name(row[0], "host"), as_name(row[1], "instance")
+    return Entry(host, instance, decode_intervals(row[2]), decode_safe_points(row[3]))
 
 
 def _decode_holds(value: object) -> tuple[Hold, ...]:
@@ -317,30 +317,39 @@ class _Lines:
     """The lines of a document's file, with its header read."""
 
     def __init__(self, body: bytes) -> None:
+        if len(body) > DOCUMENT_COMPRESSED_MAX_BYTES:
+            raise WireError(RejectReason.TOO_LARGE, "a document's file is too large")
         text = gunzip_bytes(body, DOCUMENT_MAX_BYTES)
-        if not text.endswith(b"\n"):
-            raise WireError(RejectReason.BAD_FIELD, "a document is cut short")
-        self._lines = iter(text.split(b"\n")[:-1])
-        header = as_object(parse_json(self.take(), integers_only=True), "a document's header")
+        self._size = len(text)
+        self._text = io.BytesIO(text)
+        header = as_object(parse_json(self._take(MEMBER_LINE_MAX_BYTES)), "a document's header")
         check_version(header, "a document", WIRE_VERSION)
         self.shard = as_int(header.get("shard"), "shard", least=0, most=SHARDS_MAX - 1)
         self.epoch = as_int(header.get("epoch"), "epoch", least=1, most=EPOCH_MAX)
         self.published_at_ms = as_instant_ms(header.get("published_at_ms"), "published_at_ms")
         self.valid_until_ms = as_instant_ms(header.get("valid_until_ms"), "valid_until_ms")
 
-    def take(self) -> bytes:
-        line = next(self._lines, None)
-        if line is None:
-            raise WireError(RejectReason.BAD_FIELD, "a document is cut short")
-        return line
+    def take_member(self) -> bytes:
+        """Return the next line, which must be a member's."""
+        return self._take(MEMBER_LINE_MAX_BYTES)
+
+    def _take(self, limit_bytes: int) -> bytes:
+        line = self._text.readline(limit_bytes)
+        if line.endswith(b"\n"):
+            return line
+        if len(line) == limit_bytes:
+            raise WireError(RejectReason.TOO_LARGE, "a line of a document is too long")
+        raise WireError(RejectReason.BAD_FIELD, "a document is cut short")
 
     def destinations(self) -> Iterator[tuple[Terms, tuple[Hold, ...], int]]:
         """Yield terms, holds and the number of member lines that the caller must take next."""
         last_name: str | None = None
-        for number, line in enumerate(self._lines):
-            if number >= DOCUMENT_DESTINATIONS_MAX:
+        names = 0
+        while self._text.tell() < self._size:
+            names += 1
+            if names > DOCUMENT_DESTINATIONS_MAX:
                 raise WireError(RejectReason.TOO_MANY, "a document has too many destinations")
-            value = as_object(parse_json(line, integers_only=True), "a destination")
+            value = as_object(parse_json(self._take(DESTINATION_LINE_MAX_BYTES)), "a destination")
             name = as_name(value.get("destination"), "destination")
             if last_name is not None and name <= last_name:
                 raise WireError(RejectReason.INCONSISTENT, "destinations are not in order")
@@ -360,42 +369,32 @@ def decode_document(body: bytes) -> Document:
     lines = _Lines(body)
     destinations: list[DestinationShares] = []
     for terms, holds, members in lines.destinations():
-        entries = tuple(_decode_entry(lines.take()) for _ in range(members))
+        entries = tuple(_decode_entry(lines.take_member()) for _ in range(members))
         destinations.append(DestinationShares(terms, holds, entries))
-    return Document(
-        lines.shard, lines.epoch, lines.published_at_ms, lines.valid_until_ms, tuple(destinations)
-    )
+    dates = (lines.published_at_ms, lines.valid_until_ms)
+    return Document(lines.shard, lines.epoch, *dates, tuple(destinations))
 
 
 def read_own_shares(body: bytes, host: str, instance: str) -> tuple[OwnShare, ...]:
     """Return what a document's file says to one member, a share for every destination in it.
 
-    Only the member's own lines are parsed: they are found by their first bytes, which the format
-    fixes (compact JSON, UTF-8).
+    Only the member's own lines are parsed: the format fixes their first bytes (compact JSON).
 
     Raises:
-        WireError: where the bytes are no document or the member's line is wrong.
+        WireError: where the bytes are no document, or the member's line or name is wrong.
     """
-    prefix = dump_json([host, instance])[:-1] + b","
+    member = [check_name(host, "host"), check_name(instance, "instance")]
+    prefix = dump_json(member)[:-1] + b","
     lines = _Lines(body)
     shares: list[OwnShare] = []
     for terms, _, members in lines.destinations():
         intervals: tuple[Interval, ...] = ()
         safe_points = 0
         for _ in range(members):
-            line = lines.take()
+            line = lines.take_member()
             if line.startswith(prefix):
                 entry = _decode_entry(line)
                 intervals, safe_points = entry.intervals, entry.safe_points
-        shares.append(
-            OwnShare(
-                shard=lines.shard,
-                epoch=lines.epoch,
-                published_at_ms=lines.published_at_ms,
-                valid_until_ms=lines.valid_until_ms,
-                terms=terms,
-                intervals=intervals,
-                safe_points=safe_points,
-            )
-        )
+        dates = (lines.published_at_ms, lines.valid_until_ms)
+        shares.append(OwnShare(lines.shard, lines.epoch, *dates, terms, intervals, safe_points))
     return tuple(shares)

@@ -94,7 +94,7 @@ def decode_pointer(body: bytes, shard: int) -> Pointer:
     """
     if len(body) > POINTER_MAX_BYTES:
         raise WireError(RejectReason.TOO_LARGE, f"a pointer is over {POINTER_MAX_BYTES} bytes")
-    value = as_object(parse_json(body, integers_only=True), "a pointer")
+    value = as_object(parse_json(body), "a pointer")
     check_version(value, "a pointer", WIRE_VERSION)
     documents: list[PointedDocument] = []
     for item in as_list(value.get("documents"), "documents", most=POINTER_DOCUMENTS_MAX):
@@ -135,6 +135,6 @@ def decode_layout(body: bytes) -> int:
     """
     if len(body) > LAYOUT_MAX_BYTES:
         raise WireError(RejectReason.TOO_LARGE, f"a layout is over {LAYOUT_MAX_BYTES} bytes")
-    value = as_object(parse_json(body, integers_only=True), "a layout")
+    value = as_object(parse_json(body), "a layout")
     check_version(value, "a layout", WIRE_VERSION)
     return as_int(value.get("shards"), "shards", least=1, most=SHARDS_MAX)

@@ -8,54 +8,59 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Final, NoReturn
+from typing import Final
 
 from worker_sdk.errors import RejectReason, WireError
-from worker_sdk.wire.limits import INSTANT_MAX_MS, INSTANT_MIN_MS, NAME_MAX_BYTES
+from worker_sdk.wire.limits import (
+    INSTANT_MAX_MS,
+    INSTANT_MIN_MS,
+    JSON_ITEMS_MAX,
+    NAME_MAX_BYTES,
+)
 
 DIGITS_MAX: Final = 20
-"""More digits than any number of the protocol has; refused before the slow big-integer parse."""
+"""More digits than any number of the protocol has; longer ones are not even parsed."""
 
 
-def _refuse_constant(text: str) -> NoReturn:
-    raise WireError(RejectReason.BAD_NUMBER, f"{text} is not a number")
+NOT_AN_INTEGER: Final = float("nan")
+"""Stands for NaN, infinity and numbers of absurd length: no field of the protocol accepts it."""
 
 
-def _parse_int(text: str) -> int:
-    if len(text) > DIGITS_MAX:
-        raise WireError(RejectReason.BAD_NUMBER, "a number has too many digits")
-    return int(text)
+def _refuse_constant(_text: str) -> float:
+    return NOT_AN_INTEGER
 
 
-def _refuse_float(text: str) -> NoReturn:
-    raise WireError(RejectReason.BAD_NUMBER, f"{text[:DIGITS_MAX]} is not an integer")
+def _parse_int(text: str) -> int | float:
+    return int(text) if len(text) <= DIGITS_MAX else NOT_AN_INTEGER
 
 
 _DECODER: Final = json.JSONDecoder(
     parse_constant=_refuse_constant, parse_int=_parse_int, parse_float=float
 )
-_INTEGER_DECODER: Final = json.JSONDecoder(
-    parse_constant=_refuse_constant, parse_int=_parse_int, parse_float=_refuse_float
-)
 
 
-def parse_json(body: bytes, *, integers_only: bool = False) -> object:
+def parse_json(body: bytes, *, items_max: int = JSON_ITEMS_MAX) -> object:
     """Return the JSON value in ``body`` (UTF-8).
+
+    A number that no field may hold becomes `NOT_AN_INTEGER` rather than an error, so that it costs
+    its own tuple or field and not everything around it. Of equal keys the last one counts.
 
     Args:
         body: the text.
-        integers_only: refuse any fraction or exponent at once (documents have none).
+        items_max: commas, brackets and braces that may open in it, those in texts included. A few
+            bytes of text become a hundred of memory, so they are counted before they are parsed.
 
     Raises:
-        WireError: BAD_JSON, or BAD_NUMBER for NaN, infinity and numbers of absurd length.
+        WireError: BAD_JSON, or TOO_MANY.
     """
+    if body.count(b",") + body.count(b"[") + body.count(b"{") > items_max:
+        raise WireError(RejectReason.TOO_MANY, f"over {items_max} commas and brackets")
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError as error:
         raise WireError(RejectReason.BAD_JSON, "not UTF-8") from error
-    decoder = _INTEGER_DECODER if integers_only else _DECODER
     try:
-        value: object = decoder.decode(text)
+        value: object = _DECODER.decode(text)
     except (ValueError, RecursionError) as error:
         raise WireError(RejectReason.BAD_JSON, "not JSON") from error
     return value
@@ -166,5 +171,13 @@ def check_version(value: Mapping[str, object], what: str, version: int) -> None:
 
 
 def dump_json(value: object) -> bytes:
-    """Return ``value`` as compact JSON in UTF-8, keys in the order given, no needless escapes."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    """Return ``value`` as compact JSON in UTF-8, keys in the order given, no needless escapes.
+
+    Raises:
+        WireError: BAD_NAME where a text is not UTF-8 (a lone surrogate).
+    """
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise WireError(RejectReason.BAD_NAME, "a text is not UTF-8") from error

@@ -14,6 +14,7 @@ from typing import Final
 from worker_sdk.errors import RejectReason, WireError
 from worker_sdk.wire.limits import (
     BATCH_EPOCHS_MAX,
+    BATCH_ITEMS_MAX,
     BATCH_MAX_BYTES,
     BATCH_TUPLES_MAX,
     EPOCH_MAX,
@@ -164,7 +165,7 @@ def decode_batch(body: bytes) -> DecodedBatch:
         raise WireError(RejectReason.EMPTY, "the body is empty")
     if len(body) > BATCH_MAX_BYTES:
         raise WireError(RejectReason.TOO_LARGE, f"a batch is over {BATCH_MAX_BYTES} bytes")
-    value = as_object(parse_json(body), "a batch")
+    value = as_object(parse_json(body, items_max=BATCH_ITEMS_MAX), "a batch")
     check_version(value, "a batch", WIRE_VERSION)
     group = value.get("group")
     good: list[UsageTuple] = []
@@ -249,18 +250,20 @@ def merge_tuples(older: UsageTuple, newer: UsageTuple) -> UsageTuple:
 
     Counts and times add up, but for ``denied``: waiters still waiting stand in both, so the newer
     count of those cannot be told apart and the sum is kept (demand is never understated). The
-    earliest from and the latest instant are kept.
+    earliest from and the latest instant are kept. What would pass a limit of the wire stops at it,
+    so that a long outage leaves a tuple that is still accepted.
     """
+    instant_ms = max(older.instant_ms, newer.instant_ms)
     return UsageTuple(
         destination=newer.destination,
-        from_ms=min(older.from_ms, newer.from_ms),
-        instant_ms=max(older.instant_ms, newer.instant_ms),
+        from_ms=max(min(older.from_ms, newer.from_ms), instant_ms - SPAN_MAX_MS),
+        instant_ms=instant_ms,
         epoch=max(older.epoch, newer.epoch),
-        granted=older.granted + newer.granted,
-        used=older.used + newer.used,
-        denied=older.denied + newer.denied,
-        starved_ms=older.starved_ms + newer.starved_ms,
-        busy_ms=older.busy_ms + newer.busy_ms,
+        granted=min(older.granted + newer.granted, PERMITS_MAX),
+        used=min(older.used + newer.used, PERMITS_MAX),
+        denied=min(older.denied + newer.denied, PERMITS_MAX),
+        starved_ms=min(older.starved_ms + newer.starved_ms, PERMITS_MAX),
+        busy_ms=min(older.busy_ms + newer.busy_ms, PERMITS_MAX),
     )
 
 
