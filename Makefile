@@ -8,6 +8,9 @@ STAMP := $(VENV)/.made
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$p"; break; }; done)
 
+LOCK := .cache/lock/bin/uv pip compile pyproject.toml --universal --python-version 3.11 --quiet \
+	--generate-hashes --no-emit-index-url --no-emit-find-links --no-header
+
 .PHONY: help demo test check bench lock clean
 .DEFAULT_GOAL := help
 
@@ -29,13 +32,12 @@ check: $(STAMP) ## format, lint, types and layers
 bench: $(STAMP) ## measure this project and its peers in one run
 	$(BIN)/python -m benchmarks $(ARGS)
 
-lock: pyproject.toml ## write requirements/dev.txt anew from pyproject.toml
+lock: pyproject.toml ## write requirements/*.txt anew from pyproject.toml
 	@$(find_python)
 	test -x .cache/lock/bin/uv || { $(PYTHON) -m venv .cache/lock && \
 		.cache/lock/bin/python -m pip install -q 'uv>=0.9,<1'; }
-	.cache/lock/bin/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 \
-		--generate-hashes --no-emit-index-url --no-emit-find-links --no-header --quiet \
-		-o requirements/dev.txt
+	$(LOCK) --extra dev -o requirements/dev.txt
+	$(LOCK) --extra balancer -o requirements/balancer.txt
 
 clean: ## remove the environment, caches and builds
 	rm -rf $(VENV) .cache dist build *.egg-info
