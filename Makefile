@@ -8,7 +8,7 @@ STAMP := $(VENV)/.made
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$p"; break; }; done)
 
-LOCK := .cache/lock/bin/uv pip compile pyproject.toml --universal --python-version 3.11 --quiet \
+LOCK := .cache/lock/bin/uv pip compile --universal --python-version 3.11 --quiet \
 	--generate-hashes --no-emit-index-url --no-emit-find-links --no-header
 
 .PHONY: help demo test check bench lock clean
@@ -36,8 +36,9 @@ lock: pyproject.toml ## write requirements/*.txt anew from pyproject.toml
 	@$(find_python)
 	test -x .cache/lock/bin/uv || { $(PYTHON) -m venv .cache/lock && \
 		.cache/lock/bin/python -m pip install -q 'uv>=0.9,<1'; }
-	$(LOCK) --extra dev -o requirements/dev.txt
-	$(LOCK) --extra balancer -o requirements/balancer.txt
+	$(LOCK) requirements/build.in -o requirements/build.txt
+	$(LOCK) pyproject.toml --extra dev -o requirements/dev.txt
+	$(LOCK) pyproject.toml --extra balancer -o requirements/balancer.txt
 
 clean: ## remove the environment, caches and builds
 	rm -rf $(VENV) .cache dist build *.egg-info
