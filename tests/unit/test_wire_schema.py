@@ -114,3 +114,16 @@ def test_a_layout_is_accepted_exactly_if_it_fits(shards: object) -> None:
         assert not VALIDATORS["layout"].is_valid(value)
     else:
         VALIDATORS["layout"].validate(value)
+
+
+@pytest.mark.parametrize("tail", ["\n", "\r", "\u2028", "\x85"])
+def test_no_text_fits_with_a_line_end_behind_it(tail: str) -> None:
+    usage = json.loads((FOLDER / "usage-running.json").read_bytes())
+    pointer = json.loads((FOLDER / "pointer.json").read_bytes())
+    assert not VALIDATORS["usage"].is_valid(usage | {"epochs": {"3" + tail: 1}})
+    if tail != "\u2028":  # no control character: a legal part of a name
+        assert not VALIDATORS["usage"].is_valid(usage | {"host": "h" + tail})
+    for key in ("key", "sha256"):
+        line = pointer["documents"][0]
+        changed = {"v": 1, "documents": [line | {key: line[key] + tail}]}
+        assert not VALIDATORS["pointer"].is_valid(changed)
