@@ -1,0 +1,352 @@
+"""The engine of one member: documents and time in, decisions and reports out.
+
+Decides nothing itself: it composes a ledger, a queue and a delivery account a destination, watches
+the epochs of shards (rules 1 and 5) and owns the report. Knows no clock, thread, loop or transport;
+instants are Unix milliseconds (``now_ms``), elapsed time is from monotonic ones (``mono_ms``). Not
+safe for threads: the caller holds a lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Final
+
+from worker_sdk.core.ledger import Allowance, Ledger
+from worker_sdk.core.report import ReportBuffer
+from worker_sdk.core.waiters import DeliveryAccount, Waiter, WaitQueue
+from worker_sdk.errors import ConfigurationError
+from worker_sdk.wire.distribution import OwnShare
+from worker_sdk.wire.limits import BATCH_TUPLES_MAX
+from worker_sdk.wire.strict import check_name
+from worker_sdk.wire.usage import MemberState, UsageBatch, UsageTuple
+
+DESTINATIONS_MAX: Final = BATCH_TUPLES_MAX
+"""A member's destinations: one report names them all."""
+
+
+class Account:
+    """Everything of one destination."""
+
+    __slots__ = ("deliveries", "ledger", "queue")
+
+    def __init__(self) -> None:
+        self.ledger = Ledger()
+        self.queue = WaitQueue()
+        self.deliveries = DeliveryAccount()
+
+    def try_acquire(self, permits: int, now_ms: int) -> bool:
+        """Spend permits if they may be spent now and nobody waits; a refusal is counted.
+
+        Raises:
+            ValueError: if ``permits`` is not at least 1.
+        """
+        if self.queue.is_waiting:
+            self.ledger.refuse(permits)
+            return False
+        return self.ledger.try_acquire(permits, now_ms)
+
+    def advance(self, mono_ms: int) -> None:
+        """Account for the time up to ``mono_ms``."""
+        self.deliveries.advance(mono_ms, len(self.queue))
+
+
+class Engine:
+    """One member's decisions and counters.
+
+    Raises:
+        WireError: on construction, if a name is not legal.
+        ConfigurationError: on construction, if there are more than `DESTINATIONS_MAX` destinations.
+    """
+
+    def __init__(
+        self, host: str, instance: str, destinations: Iterable[str], *, group: str | None = None
+    ) -> None:
+        self.host = check_name(host, "host")
+        self.instance = check_name(instance, "instance")
+        self.group = None if group is None else check_name(group, "group")
+        self._accounts = {check_name(name, "destination"): Account() for name in destinations}
+        if len(self._accounts) > DESTINATIONS_MAX:
+            raise ConfigurationError(f"a client has at most {DESTINATIONS_MAX} destinations")
+        self._epochs: dict[int, int] = {}
+        self._shards: dict[str, int] = {}
+        self._reports = ReportBuffer()
+        self._since_mono_ms: int | None = None
+        self._last_instant_ms = 0
+        self._left = False
+
+    @property
+    def destinations(self) -> tuple[str, ...]:
+        """The names given, each once."""
+        return tuple(self._accounts)
+
+    def account(self, destination: str) -> Account:
+        """Return the account of a destination, for the hot path.
+
+        Raises:
+            KeyError: if it is none of this member's.
+        """
+        return self._accounts[destination]
+
+    # -- documents
+
+    def offer(self, shares: Iterable[OwnShare], now_ms: int) -> bool:
+        """Take documents as read, in any order; say whether something new was taken.
+
+        Epochs of a shard older than the newest held before are ignored. Shares of one document may
+        come in several calls. All documents that a pointer names belong in one call.
+        """
+        offered = sorted(shares, key=lambda share: share.epoch)
+        held = dict(self._epochs)
+        named: dict[int, set[str]] = {}
+        taken = False
+        for share in offered:
+            if share.epoch < held.get(share.shard, 0):
+                continue
+            if share.epoch > self._epochs.get(share.shard, 0):
+                self._epochs[share.shard] = share.epoch
+                named[share.shard] = set()
+                taken = True
+            name = share.terms.destination
+            account = self._accounts.get(name)
+            if account is not None:
+                self._shards[name] = share.shard
+                named.setdefault(share.shard, set()).add(name)
+                taken = account.ledger.offer(share, now_ms) or taken
+        for shard, epoch in self._epochs.items():
+            if epoch != held.get(shard):
+                self._supersede(shard, epoch, named.get(shard, set()), now_ms)
+        return taken
+
+    def _supersede(self, shard: int, epoch: int, named: set[str], now_ms: int) -> None:
+        for name, known_shard in self._shards.items():
+            if known_shard == shard and name not in named:
+                self._accounts[name].ledger.superseded(epoch, now_ms)
+
+    def epochs(self) -> Mapping[int, int]:
+        """Return the newest epoch held of each shard: what a report acknowledges."""
+        return dict(self._epochs)
+
+    # -- permits
+
+    def try_acquire(self, destination: str, permits: int, now_ms: int) -> bool:
+        """Spend permits if they may be spent now and nobody waits; a refusal is counted as denied.
+
+        Raises:
+            KeyError: if the destination is none of this member's.
+            ValueError: if ``permits`` is not at least 1.
+        """
+        return self._accounts[destination].try_acquire(permits, now_ms)
+
+    def refund(self, destination: str, permits: int, now_ms: int) -> int:
+        """Give back permits that were not used; return how many may be spent again.
+
+        Only what was spent in the present window comes back; what is beyond that lowers the use
+        reported and gives nothing.
+        """
+        return self._accounts[destination].ledger.refund(permits, now_ms)
+
+    def allowance(self, destination: str, now_ms: int) -> Allowance:
+        """Return what may be spent now, and why."""
+        return self._accounts[destination].ledger.allowance(now_ms)
+
+    def can_ever_give(self, destination: str, permits: int) -> bool:
+        """Say whether waiting for so many at once can have an end, by the newest document."""
+        return self._accounts[destination].ledger.can_ever_give(permits)
+
+    # -- waiters
+
+    def enqueue(
+        self, destination: str, permits: int, caller: Hashable | None, now_ms: int, mono_ms: int
+    ) -> Waiter | None:
+        """Ask for permits and wait if need be; None if too many wait already (counted as denied).
+
+        The waiter comes back granted if there are permits and nobody is before it.
+
+        Args:
+            destination: what for.
+            permits: how many, at least 1.
+            caller: who asks, if the end of its delivery will not be reported; else None.
+            now_ms: Unix instant.
+            mono_ms: monotonic instant.
+
+        Raises:
+            ValueError: if ``permits`` is not at least 1.
+        """
+        account = self._accounts[destination]
+        account.advance(mono_ms)
+        account.deliveries.asks(caller)
+        if not account.queue.is_waiting and account.ledger.take(permits, now_ms):
+            waiter = Waiter(destination, permits, caller)
+            waiter.granted = True
+            account.deliveries.begin(permits, caller)
+            return waiter
+        if self._left or account.queue.is_full:
+            account.ledger.refuse(permits)
+            return None
+        waiter = Waiter(destination, permits, caller)
+        account.queue.join(waiter)
+        return waiter
+
+    def pump(self, destination: str, now_ms: int, mono_ms: int) -> list[Waiter]:
+        """Grant to waiters in order what may be spent now; return those granted."""
+        account = self._accounts[destination]
+        account.advance(mono_ms)
+        granted: list[Waiter] = []
+        while (head := account.queue.head()) is not None:
+            if not account.ledger.take(head.permits, now_ms):
+                break
+            account.queue.serve(head)
+            account.deliveries.begin(head.permits, head.caller)
+            granted.append(head)
+        return granted
+
+    def give_up(self, waiter: Waiter, mono_ms: int) -> bool:
+        """Take a waiter out that will not wait longer; say whether it was still waiting.
+
+        False: it has its permits already (refund them if they are not wanted).
+        """
+        account = self._accounts[waiter.destination]
+        if waiter.granted:
+            return False
+        account.advance(mono_ms)
+        denied = account.queue.give_up(waiter)
+        if denied:
+            account.ledger.refuse(denied)
+        return True
+
+    def waiting(self, destination: str) -> int:
+        """Return how many wait."""
+        return len(self._accounts[destination].queue)
+
+    def head_permits(self, destination: str) -> int | None:
+        """Return what the next waiter wants; None if nobody waits."""
+        head = self._accounts[destination].queue.head()
+        return None if head is None else head.permits
+
+    def opens_at_ms(self, destination: str, permits: int, now_ms: int) -> int | None:
+        """Return the soonest instant at which so many can be had at once, as known now."""
+        return self._accounts[destination].ledger.opens_at_ms(permits, now_ms)
+
+    def begin_delivery(self, destination: str, permits: int, mono_ms: int) -> None:
+        """Note that a delivery begins whose permits came from `try_acquire`."""
+        account = self._accounts[destination]
+        account.advance(mono_ms)
+        account.deliveries.begin(permits, None)
+
+    def end_delivery(self, destination: str, permits: int, mono_ms: int) -> None:
+        """Note the end of a delivery that was granted without a caller."""
+        account = self._accounts[destination]
+        account.advance(mono_ms)
+        account.deliveries.end(permits)
+
+    def dismiss(self, mono_ms: int) -> list[Waiter]:
+        """Take all waiters of all destinations out unserved and return them."""
+        dismissed: list[Waiter] = []
+        for account in self._accounts.values():
+            account.advance(mono_ms)
+            for waiter in account.queue.clear():
+                if not waiter.reported:
+                    account.ledger.refuse(waiter.permits)
+                dismissed.append(waiter)
+        return dismissed
+
+    # -- reports
+
+    def hello(self, now_ms: int, mono_ms: int | None = None) -> UsageBatch:
+        """Return the batch that announces this member; time is counted from here on."""
+        if mono_ms is not None and self._since_mono_ms is None:
+            self._since_mono_ms = mono_ms
+        return self._batch(now_ms, MemberState.STARTING, ())
+
+    def drain(self, now_ms: int, mono_ms: int, state: MemberState) -> UsageBatch | None:
+        """Take the counters as a batch; None if nothing happened and no time passed.
+
+        Without a tuple's merging back by `restore` the counters are gone.
+        """
+        elapsed_ms = 0 if self._since_mono_ms is None else max(0, mono_ms - self._since_mono_ms)
+        self._since_mono_ms = mono_ms
+        tuples = tuple(
+            self._tuple(name, account, now_ms, elapsed_ms, mono_ms)
+            for name, account in self._accounts.items()
+        )
+        said = any(entry.used or entry.denied or entry.granted for entry in tuples)
+        if not said and elapsed_ms == 0 and now_ms == self._last_instant_ms:
+            return None
+        self._last_instant_ms = now_ms
+        return self._batch(now_ms, state, tuples)
+
+    def _tuple(
+        self, name: str, account: Account, now_ms: int, elapsed_ms: int, mono_ms: int
+    ) -> UsageTuple:
+        account.advance(mono_ms)
+        counters = account.ledger.drain(now_ms)
+        starved_ms, busy_ms = account.deliveries.drain()
+        return self._reports.merged(
+            UsageTuple(
+                destination=name,
+                from_ms=now_ms - elapsed_ms,
+                instant_ms=now_ms,
+                epoch=account.ledger.epoch_at(now_ms),
+                granted=counters.granted,
+                used=counters.used,
+                denied=counters.refused + account.queue.report(),
+                starved_ms=starved_ms,
+                busy_ms=busy_ms,
+            )
+        )
+
+    def restore(self, batch: UsageBatch) -> None:
+        """Merge a drained batch back that was not delivered; the next drain accounts for it."""
+        tuples: list[UsageTuple] = []
+        for entry in batch.tuples:
+            account = self._accounts.get(entry.destination)
+            if account is not None:
+                tuples.append(_without_denied(entry, account.queue.unreport()))
+        self._reports.restore(tuples)
+
+    def goodbye(self, now_ms: int, mono_ms: int) -> UsageBatch:
+        """Return the batch that ends this member; from here on nothing is granted.
+
+        It says what was spent in the present window of each destination.
+        """
+        self._left = True
+        batch = self.drain(now_ms, mono_ms, MemberState.LEAVING)
+        spent: dict[str, tuple[int, int]] = {}
+        for name, account in self._accounts.items():
+            account.ledger.close()
+            account_now = account.ledger.spent_now(now_ms)
+            if account_now is not None:
+                spent[name] = account_now
+        return self._batch(now_ms, MemberState.LEAVING, batch.tuples if batch else (), spent)
+
+    def _batch(
+        self,
+        now_ms: int,
+        state: MemberState,
+        tuples: tuple[UsageTuple, ...],
+        spent: Mapping[str, tuple[int, int]] | None = None,
+    ) -> UsageBatch:
+        return UsageBatch(
+            host=self.host,
+            instance=self.instance,
+            sent_at_ms=now_ms,
+            state=state,
+            group=self.group,
+            epochs=self.epochs(),
+            tuples=tuples,
+            spent=spent or {},
+        )
+
+
+def _without_denied(entry: UsageTuple, permits: int) -> UsageTuple:
+    return UsageTuple(
+        entry.destination,
+        entry.from_ms,
+        entry.instant_ms,
+        entry.epoch,
+        entry.granted,
+        entry.used,
+        max(0, entry.denied - permits),
+        entry.starved_ms,
+        entry.busy_ms,
+    )

@@ -1,0 +1,182 @@
+"""Who waits for permits of one destination, and how long nothing could be delivered.
+
+Decides the order of waiting (first come, first served) and which time counts as starved. Knows
+nothing of permits left, of clocks or of threads: a waiter is a record that the caller hangs its own
+way of waking on.
+
+Starved is time with waiters and nothing in delivery, counted only while the waiters are no more
+than the most permits ever in delivery at once (at least one): it speaks for workers that send,
+wait and send again, whose unserved demand no refusal shows. A delivery lasts from the grant to its
+reported end; after a bare acquire, whose end nobody reports, to the same caller's next acquire, at
+most `BARE_DELIVERY_MAX_MS`.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Final
+
+WAITERS_MAX: Final = 100_000
+CALLERS_MAX: Final = 1_024
+BARE_DELIVERY_MAX_MS: Final = 60_000
+
+
+class Waiter:
+    """One request in the queue.
+
+    Attributes:
+        destination: what it waits for.
+        permits: how many it wants at once.
+        caller: who asks (a thread or a task); None if a delivery's end will be reported.
+        granted: whether it has its permits.
+        wake: for the caller's use.
+    """
+
+    __slots__ = ("caller", "destination", "granted", "permits", "reported", "wake")
+
+    def __init__(self, destination: str, permits: int, caller: Hashable | None) -> None:
+        self.destination = destination
+        self.permits = permits
+        self.caller = caller
+        self.granted = False
+        self.reported = False
+        self.wake: object = None
+
+
+class WaitQueue:
+    """The waiters of one destination, in order, and which of them stood in the last report."""
+
+    def __init__(self) -> None:
+        self._waiters: OrderedDict[Waiter, None] = OrderedDict()
+        self._standing_permits = 0
+        self._gave_up_permits = 0
+
+    def __len__(self) -> int:
+        return len(self._waiters)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether anybody waits."""
+        return bool(self._waiters)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nobody more may wait."""
+        return len(self._waiters) >= WAITERS_MAX
+
+    def head(self) -> Waiter | None:
+        """Return who is next."""
+        return next(iter(self._waiters), None)
+
+    def join(self, waiter: Waiter) -> None:
+        """Put ``waiter`` at the end."""
+        self._waiters[waiter] = None
+
+    def serve(self, waiter: Waiter) -> None:
+        """Take ``waiter`` out as granted."""
+        del self._waiters[waiter]
+        waiter.granted = True
+
+    def give_up(self, waiter: Waiter) -> int:
+        """Take ``waiter`` out unserved; return the permits to count as denied.
+
+        0 if a report named it as waiting before: each counts once.
+        """
+        if waiter not in self._waiters:
+            return 0
+        del self._waiters[waiter]
+        if not waiter.reported:
+            return waiter.permits
+        self._gave_up_permits += waiter.permits
+        return 0
+
+    def clear(self) -> list[Waiter]:
+        """Take everybody out unserved and return them."""
+        waiters = list(self._waiters)
+        self._waiters.clear()
+        return waiters
+
+    def report(self) -> int:
+        """Return the permits of those waiting now, and remember that a report named them."""
+        total = 0
+        for waiter in self._waiters:
+            waiter.reported = True
+            total += waiter.permits
+        self._standing_permits = total
+        self._gave_up_permits = 0
+        return total
+
+    def unreport(self) -> int:
+        """Return how many permits of the last report's waiters to take out of it again.
+
+        That report failed and is merged into the next: who still waits is counted there, who was
+        served since was not denied; who gave up since stays denied.
+        """
+        back = self._standing_permits - self._gave_up_permits
+        self._standing_permits = 0
+        self._gave_up_permits = 0
+        return max(0, back)
+
+
+class DeliveryAccount:
+    """Starved and busy time of one destination, from the monotonic clock's milliseconds."""
+
+    def __init__(self) -> None:
+        self._bare: OrderedDict[Hashable, tuple[int, int]] = OrderedDict()
+        self._bare_permits = 0
+        self._reported_permits = 0
+        self._reported_count = 0
+        self._most_permits = 1
+        self._at_ms: int | None = None
+        self._starved_ms = 0
+        self._busy_ms = 0
+
+    @property
+    def in_delivery(self) -> int:
+        """Deliveries that have begun and whose end will be reported."""
+        return self._reported_count
+
+    def advance(self, mono_ms: int, waiters: int) -> None:
+        """Account for the time up to ``mono_ms``, during which ``waiters`` were waiting."""
+        elapsed_ms = 0 if self._at_ms is None else max(0, mono_ms - self._at_ms)
+        self._at_ms = mono_ms if self._at_ms is None else max(mono_ms, self._at_ms)
+        self._busy_ms += elapsed_ms * self._reported_count
+        while self._bare:
+            caller, (permits, since_ms) = next(iter(self._bare.items()))
+            if mono_ms - since_ms <= BARE_DELIVERY_MAX_MS and len(self._bare) <= CALLERS_MAX:
+                break
+            del self._bare[caller]
+            self._bare_permits -= permits
+        nothing_delivers = self._bare_permits + self._reported_permits == 0
+        if nothing_delivers and 0 < waiters <= self._most_permits:
+            self._starved_ms += elapsed_ms
+
+    def asks(self, caller: Hashable | None) -> None:
+        """Note that ``caller`` asks again: its bare delivery has ended. Advance first."""
+        if caller is not None and caller in self._bare:
+            self._bare_permits -= self._bare.pop(caller)[0]
+
+    def begin(self, permits: int, caller: Hashable | None) -> None:
+        """Note a grant; with a caller its end is that caller's next `asks`. Advance first."""
+        if caller is None:
+            self._reported_permits += permits
+            self._reported_count += 1
+        else:
+            self.asks(caller)
+            self._bare[caller] = (permits, self._at_ms or 0)
+            self._bare_permits += permits
+        in_delivery = self._bare_permits + self._reported_permits
+        self._most_permits = max(self._most_permits, in_delivery)
+
+    def end(self, permits: int) -> None:
+        """Note the reported end of a delivery. Advance first."""
+        self._reported_permits = max(0, self._reported_permits - permits)
+        self._reported_count = max(0, self._reported_count - 1)
+
+    def drain(self) -> tuple[int, int]:
+        """Return (starved_ms, busy_ms) since the last call."""
+        account = (self._starved_ms, self._busy_ms)
+        self._starved_ms = 0
+        self._busy_ms = 0
+        return account
