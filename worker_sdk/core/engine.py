@@ -253,10 +253,17 @@ class Engine:
     # -- reports
 
     def hello(self, now_ms: int, mono_ms: int | None = None) -> UsageBatch:
-        """Return the batch that announces this member; time is counted from here on."""
+        """Return the batch that announces this member and the destinations it wants.
+
+        Time is counted from the first one on.
+        """
         if mono_ms is not None and self._since_mono_ms is None:
             self._since_mono_ms = mono_ms
-        return self._batch(now_ms, MemberState.STARTING, ())
+        self._last_instant_ms = max(self._last_instant_ms, now_ms)
+        tuples = tuple(
+            UsageTuple(name, now_ms, now_ms, 0, 0, 0, 0, 0, 0) for name in self._accounts
+        )
+        return self._batch(now_ms, MemberState.STARTING, tuples)
 
     def drain(self, now_ms: int, mono_ms: int, state: MemberState) -> UsageBatch | None:
         """Take the counters as a batch; None if nothing happened and no time passed.
