@@ -17,6 +17,7 @@ from worker_sdk.core.waiters import DeliveryAccount, Waiter, WaitQueue
 from worker_sdk.errors import ConfigurationError
 from worker_sdk.wire.distribution import OwnShare
 from worker_sdk.wire.limits import BATCH_TUPLES_MAX
+from worker_sdk.wire.shares import window_start_ms
 from worker_sdk.wire.strict import check_name
 from worker_sdk.wire.usage import MemberState, UsageBatch, UsageTuple
 
@@ -122,6 +123,22 @@ class Engine:
             if known_shard == shard and name not in named:
                 self._accounts[name].ledger.superseded(epoch, now_ms)
 
+    def lacks_entry(self) -> bool:
+        """Say whether some destination has no interval in its newest document, or none at all."""
+        newest = (account.ledger.newest for account in self._accounts.values())
+        return any(share is None or not share.intervals for share in newest)
+
+    def covered_until_ms(self, now_ms: int) -> int:
+        """Return until when the newest documents cover every destination; now if some do not."""
+        ends = [now_ms] if not self._accounts else []
+        for account in self._accounts.values():
+            share = account.ledger.newest
+            if share is None:
+                return now_ms
+            terms = share.terms
+            ends.append(window_start_ms(terms.until_window, terms.window_seconds))
+        return max(now_ms, min(ends))
+
     def epochs(self) -> Mapping[int, int]:
         """Return the newest epoch held of each shard: what a report acknowledges."""
         return dict(self._epochs)
@@ -218,6 +235,10 @@ class Engine:
         """Return how many wait."""
         return len(self._accounts[destination].queue)
 
+    def head(self, destination: str) -> Waiter | None:
+        """Return the next waiter; None if nobody waits."""
+        return self._accounts[destination].queue.head()
+
     def head_permits(self, destination: str) -> int | None:
         """Return what the next waiter wants; None if nobody waits."""
         head = self._accounts[destination].queue.head()
@@ -272,28 +293,31 @@ class Engine:
         """
         elapsed_ms = 0 if self._since_mono_ms is None else max(0, mono_ms - self._since_mono_ms)
         self._since_mono_ms = mono_ms
+        instant_ms = now_ms
+        if instant_ms == self._last_instant_ms:
+            instant_ms += 1  # an equal instant changes nothing at the balancer
         tuples = tuple(
-            self._tuple(name, account, now_ms, elapsed_ms, mono_ms)
+            self._tuple(name, account, now_ms - elapsed_ms, instant_ms, mono_ms)
             for name, account in self._accounts.items()
         )
         said = any(entry.used or entry.denied or entry.granted for entry in tuples)
         if not said and elapsed_ms == 0 and now_ms == self._last_instant_ms:
             return None
-        self._last_instant_ms = now_ms
+        self._last_instant_ms = instant_ms
         return self._batch(now_ms, state, tuples)
 
     def _tuple(
-        self, name: str, account: Account, now_ms: int, elapsed_ms: int, mono_ms: int
+        self, name: str, account: Account, from_ms: int, instant_ms: int, mono_ms: int
     ) -> UsageTuple:
         account.advance(mono_ms)
-        counters = account.ledger.drain(now_ms)
+        counters = account.ledger.drain(instant_ms)
         starved_ms, busy_ms = account.deliveries.drain()
         return self._reports.merged(
             UsageTuple(
                 destination=name,
-                from_ms=now_ms - elapsed_ms,
-                instant_ms=now_ms,
-                epoch=account.ledger.epoch_at(now_ms),
+                from_ms=from_ms,
+                instant_ms=instant_ms,
+                epoch=account.ledger.epoch_at(instant_ms),
                 granted=counters.granted,
                 used=counters.used,
                 denied=counters.refused + account.queue.report(),

@@ -30,16 +30,27 @@ class Waiter:
         permits: how many it wants at once.
         caller: who asks (a thread or a task); None if a delivery's end will be reported.
         granted: whether it has its permits.
+        is_impossible: whether it was sent away because no window can give so many any more.
+        reported: whether a report named it as waiting.
         wake: for the caller's use.
     """
 
-    __slots__ = ("caller", "destination", "granted", "permits", "reported", "wake")
+    __slots__ = (
+        "caller",
+        "destination",
+        "granted",
+        "is_impossible",
+        "permits",
+        "reported",
+        "wake",
+    )
 
     def __init__(self, destination: str, permits: int, caller: Hashable | None) -> None:
         self.destination = destination
         self.permits = permits
         self.caller = caller
         self.granted = False
+        self.is_impossible = False
         self.reported = False
         self.wake: object = None
 

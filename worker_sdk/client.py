@@ -1,0 +1,321 @@
+"""`PermitClient`: what a worker holds to take permits, from threads and from asyncio.
+
+Decides nothing: it asks the engine under the member's lock and blocks where a caller wants to wait.
+Nothing here does I/O; that is the background's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Final, Self
+
+from worker_sdk.core.engine import Account
+from worker_sdk.errors import (
+    ClientClosedError,
+    ConfigurationError,
+)
+from worker_sdk.runtime.asking import take, take_async
+from worker_sdk.runtime.clocks import Clock, SystemClock
+from worker_sdk.runtime.life import Lives
+from worker_sdk.runtime.member import Member
+from worker_sdk.runtime.options import (
+    Options,
+    SinkFactory,
+    SourceFactory,
+    make_options,
+    options_from_environment,
+)
+from worker_sdk.runtime.states import ClientState, DestinationState, client_state, destination_state
+
+FLUSH_SECONDS: Final = 60.0
+CLOSE_SECONDS: Final = 5.0
+_NOBODY: Final = -1
+
+
+class PermitClient:
+    """A member of the fleet: it reports what it uses and knows what it may send.
+
+    Give it time to start: until the first distribution names it, every permit is refused or waited
+    for. One client a process serves all its threads and event loops; after a fork the child's copy
+    becomes a member of its own at its first use.
+
+    Use it with ``with``, ``async with``, or `start` and `close`.
+    """
+
+    def __init__(
+        self,
+        *,
+        destinations: Iterable[str],
+        kafka: str | Mapping[str, object] | SinkFactory,
+        distribution: str | SourceFactory,
+        host: str | None = None,
+        group: str | None = None,
+        flush_seconds: float = FLUSH_SECONDS,
+        s3_endpoint_url: str | None = None,
+        s3_region: str | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """Check the settings; nothing is connected before `start`.
+
+        Args:
+            destinations: names of what permits are wanted for.
+            kafka: bootstrap servers (``"broker:9092"``), or settings of aiokafka's producer with
+                TLS and SASL (``{"bootstrap_servers": ..., "security_protocol": ...}``).
+            distribution: ``s3://bucket/prefix`` or ``http://balancer:8080``.
+            host: name of this host; ``PERMIT_HOST`` or the hostname if not given.
+            group: a name by which policies may address this member.
+            flush_seconds: period of reports; the balancer's round.
+            s3_endpoint_url: of a store other than Amazon's.
+            s3_region: if it is not in the environment.
+            clock: for tests.
+
+        Raises:
+            ConfigurationError: naming the setting, the fault and an example.
+        """
+        options = make_options(
+            destinations=destinations,
+            kafka=kafka,
+            distribution=distribution,
+            host=host,
+            group=group,
+            flush_seconds=flush_seconds,
+            s3_endpoint_url=s3_endpoint_url,
+            s3_region=s3_region,
+        )
+        self._adopt(options, clock)
+
+    def _adopt(self, options: Options, clock: Clock | None) -> None:
+        self._options = options
+        self._lives = Lives(options, clock or SystemClock(), self._rebind)
+        self._handles = {
+            name: DestinationHandle(name, self._lives) for name in options.destinations
+        }
+
+    @classmethod
+    def from_env(cls) -> Self:
+        """Return a client with the settings of the environment.
+
+        ``PERMIT_DESTINATIONS`` (separated by commas), ``PERMIT_KAFKA_BOOTSTRAP_SERVERS``,
+        ``PERMIT_DISTRIBUTION`` (or ``PERMIT_S3_BUCKET`` and ``PERMIT_S3_PREFIX``); if wanted
+        ``PERMIT_HOST``, ``PERMIT_GROUP``, ``PERMIT_FLUSH_SECONDS``, ``PERMIT_S3_ENDPOINT_URL``.
+
+        Raises:
+            ConfigurationError: naming the variable, the fault and an example.
+        """
+        client = cls.__new__(cls)
+        client._adopt(options_from_environment(os.environ), None)  # noqa: SLF001 - its own class
+        return client
+
+    def start(self) -> None:
+        """Begin: announce this member, read its shares. Returns at once.
+
+        Raises:
+            ConfigurationError: where a driver is missing or refuses its settings.
+        """
+        self._lives.start()
+
+    def close(self, timeout: float = CLOSE_SECONDS) -> int:
+        """Say goodbye with the last account, and end. Waiters get `ClientClosedError`.
+
+        Args:
+            timeout: seconds that this may take, whatever state Kafka is in.
+
+        Returns:
+            How many usage tuples could not be delivered.
+        """
+        return self._lives.end(timeout)
+
+    def destination(self, name: str) -> DestinationHandle:
+        """Return the handle of a destination; keep it, it is the same at each call.
+
+        Raises:
+            ConfigurationError: if the client was not made for it.
+        """
+        handle = self._handles.get(name)
+        if handle is None:
+            known = ", ".join(sorted(self._handles)[:5])
+            raise ConfigurationError(
+                f"destination {name!r} is none of this client's; it was made for: {known}"
+            )
+        return handle
+
+    @property
+    def state(self) -> ClientState:
+        """What the client has done and failed to do.
+
+        After the end it is the last state.
+
+        Raises:
+            ClientClosedError: before the start.
+        """
+        member = self._lives.last
+        return client_state(self._lives.present() if member is None else member)
+
+    def _rebind(self, member: Member | None) -> None:
+        for handle in self._handles.values():
+            handle.rebind(member)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await asyncio.to_thread(self.close)
+
+
+class DestinationHandle:
+    """Permits of one destination. Get it from `PermitClient.destination`."""
+
+    __slots__ = ("_account", "_lives", "_lock", "_pid", "_wall_ms", "name")
+
+    def __init__(self, name: str, lives: Lives) -> None:
+        self.name = name
+        self._lives = lives
+        self._pid = _NOBODY
+        self._lock = threading.Lock()
+        self._account: Account | None = None
+        self._wall_ms = SystemClock().wall_ms
+
+    def rebind(self, member: Member | None) -> None:
+        """Serve from ``member`` from now on; from nobody if None. The client's own call."""
+        self._pid = _NOBODY
+        if member is not None:
+            self._account = member.engine.account(self.name)
+            self._lock = member.lock
+            self._wall_ms = member.clock.wall_ms
+            self._pid = os.getpid()
+
+    # -- taking
+
+    def try_acquire(self, permits: int = 1) -> bool:
+        """Take permits if they may be spent now; never blocks. A refusal counts as denied.
+
+        Raises:
+            ValueError: if ``permits`` is not at least 1.
+            ClientClosedError: before the start and after the end.
+        """
+        if self._pid != os.getpid():
+            self._lives.present()
+        account = self._account
+        if account is None:
+            raise ClientClosedError("the client is not started, or closed already")
+        with self._lock:
+            return account.try_acquire(permits, self._wall_ms())
+
+    def acquire(self, permits: int = 1, timeout: float | None = None) -> None:
+        """Take permits, waiting for them if need be; first come, first served.
+
+        Args:
+            permits: how many at once.
+            timeout: seconds to wait at most; None waits as long as it takes.
+
+        Raises:
+            PermitTimeout: if they were not to be had in time; none is taken then.
+            ImpossibleRequestError: if no window can give so many at once.
+            ValueError: if ``permits`` is not at least 1.
+            ClientClosedError: before the start and after the end.
+        """
+        take(self._lives.present(), self.name, permits, timeout, threading.get_ident())
+
+    async def acquire_async(
+        self,
+        permits: int = 1,
+        timeout: float | None = None,  # noqa: ASYNC109 - the same face as acquire
+    ) -> None:
+        """As `acquire`, from any event loop. A cancelled call takes nothing."""
+        await take_async(self._lives.present(), self.name, permits, timeout, _task_of_caller())
+
+    def permit(self, permits: int = 1, timeout: float | None = None) -> Permit:
+        """Return a context, also an asynchronous one, that takes permits and times the delivery.
+
+        Entering waits and raises like `acquire`; the time inside is reported as busy.
+        """
+        return Permit(self, permits, timeout)
+
+    def refund(self, permits: int = 1) -> int:
+        """Give back permits that were taken and not used.
+
+        Returns:
+            How many may be spent again: not more than were spent in the present window.
+        """
+        return self._lives.present().refund(self.name, permits)
+
+    @property
+    def state(self) -> DestinationState:
+        """What may be spent now, why, and what was counted since the start.
+
+        After the end it is the last state.
+
+        Raises:
+            ClientClosedError: before the start.
+        """
+        member = self._lives.last
+        return destination_state(self.name, self._lives.present() if member is None else member)
+
+
+class Permit:
+    """A context in which permits are held and the delivery is timed; for one use at a time."""
+
+    __slots__ = ("_handle", "_member", "_permits", "_timeout")
+
+    def __init__(self, handle: DestinationHandle, permits: int, timeout: float | None) -> None:
+        self._handle = handle
+        self._permits = permits
+        self._timeout = timeout
+        self._member: Member | None = None
+
+    def __enter__(self) -> Self:
+        member = self._handle._lives.present()  # noqa: SLF001 - its own module
+        take(member, self._handle.name, self._permits, self._timeout, None)
+        self._member = member
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._member is not None:
+            self._member.end_delivery(self._handle.name, self._permits)
+            self._member = None
+
+    async def __aenter__(self) -> Self:
+        member = self._handle._lives.present()  # noqa: SLF001
+        await take_async(member, self._handle.name, self._permits, self._timeout, None)
+        self._member = member
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.__exit__(kind, error, traceback)
+
+
+def _task_of_caller() -> int | None:
+    task = asyncio.current_task()
+    return None if task is None else id(task)

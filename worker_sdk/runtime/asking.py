@@ -1,0 +1,120 @@
+"""Asking for permits and waiting for them, from a thread or from an event loop.
+
+Decides nothing but what an unserved caller is told: too late, closed, or impossible. A caller that
+stops waiting, for whatever reason, takes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import Final
+
+from worker_sdk.core.waiters import Waiter
+from worker_sdk.errors import ClientClosedError, ImpossibleRequestError, PermitTimeout
+from worker_sdk.runtime.member import Member, Wake
+
+_GLANCE_SECONDS: Final = 1.0
+
+
+def take(
+    member: Member, destination: str, permits: int, timeout: float | None, caller: int | None
+) -> None:
+    """Block until the permits are granted.
+
+    Args:
+        member: whose permits.
+        destination: what for.
+        permits: how many at once.
+        timeout: seconds to wait at most; None waits as long as it takes.
+        caller: who asks, if the end of the delivery will not be reported.
+
+    Raises:
+        PermitTimeout: if they were not to be had in time.
+        ImpossibleRequestError: if no window can give so many at once.
+        ValueError: if ``permits`` is not at least 1.
+        ClientClosedError: if the client was closed.
+    """
+    deadline = None if timeout is None else time.monotonic() + timeout
+    decided = threading.Event()
+    waiter = _ask(member, destination, permits, caller, decided.set)
+    if waiter.granted:
+        return
+    try:
+        while not decided.is_set():
+            left = _GLANCE_SECONDS if deadline is None else deadline - time.monotonic()
+            if left <= 0:
+                break
+            if not decided.wait(min(left, _GLANCE_SECONDS)):
+                member.pump()  # whatever befell the background, who waits is served
+    except BaseException:
+        _withdraw(member, waiter)
+        raise
+    _conclude(member, waiter)
+
+
+async def take_async(
+    member: Member,
+    destination: str,
+    permits: int,
+    timeout: float | None,  # noqa: ASYNC109 - the same face as take
+    caller: int | None,
+) -> None:
+    """As `take`, without blocking the event loop. Cancellation takes nothing."""
+    loop = asyncio.get_running_loop()
+    decided = asyncio.Event()
+
+    def wake() -> None:
+        loop.call_soon_threadsafe(decided.set)
+
+    waiter = _ask(member, destination, permits, caller, wake)
+    if waiter.granted:
+        return
+    try:
+        async with asyncio.timeout(timeout):
+            await decided.wait()
+    except TimeoutError:
+        pass
+    except BaseException:
+        _withdraw(member, waiter)
+        raise
+    _conclude(member, waiter)
+
+
+def _ask(member: Member, destination: str, permits: int, caller: int | None, wake: Wake) -> Waiter:
+    if not member.can_ever_give(destination, permits):
+        raise _impossible(destination, permits)
+    waiter = member.enqueue(destination, permits, caller, wake)
+    if waiter is not None:
+        return waiter
+    if member.is_closed:
+        raise ClientClosedError("the client was closed")
+    raise _late(member, destination, permits)
+
+
+def _withdraw(member: Member, waiter: Waiter) -> None:
+    if not member.give_up(waiter):
+        member.return_granted(waiter)
+
+
+def _conclude(member: Member, waiter: Waiter) -> None:
+    # Granted in the last moment is granted.
+    if waiter.granted or not member.give_up(waiter):
+        return
+    if member.is_closed:
+        raise ClientClosedError("the client was closed while waiting for a permit")
+    if waiter.is_impossible:
+        raise _impossible(waiter.destination, waiter.permits)
+    raise _late(member, waiter.destination, waiter.permits)
+
+
+def _impossible(destination: str, permits: int) -> ImpossibleRequestError:
+    return ImpossibleRequestError(
+        f"{permits} permits of {destination!r} at once are more than this member's share gives "
+        "in any window; ask for fewer at a time"
+    )
+
+
+def _late(member: Member, destination: str, permits: int) -> PermitTimeout:
+    return PermitTimeout(destination, member.retry_after_seconds(destination, permits))

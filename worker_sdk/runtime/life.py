@@ -1,0 +1,127 @@
+"""A client's lives: one from start to close, and another in each forked child.
+
+Decides when a life begins, ends, and is none of this process. Knows nothing of how permits are
+asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from worker_sdk.errors import ClientClosedError
+from worker_sdk.runtime import processes
+from worker_sdk.runtime.background import Background
+from worker_sdk.runtime.clocks import Clock
+from worker_sdk.runtime.member import Member
+from worker_sdk.runtime.options import Options
+
+INSTANCE_BYTES: Final = 8
+
+
+class Lives:
+    """The present life of a client.
+
+    Args:
+        options: the client's settings.
+        clock: where it reads the time.
+        on_change: called with the member of a new life, and with None when one ends.
+    """
+
+    def __init__(
+        self, options: Options, clock: Clock, on_change: Callable[[Member | None], None]
+    ) -> None:
+        self._options = options
+        self._clock = clock
+        self._on_change = on_change
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        self._is_started = False
+        self._member: Member | None = None
+        self._last: Member | None = None
+        self._background: Background | None = None
+
+    def start(self) -> None:
+        """Begin a life; nothing happens if there is one.
+
+        Raises:
+            ConfigurationError: where a driver is missing or refuses its settings.
+        """
+        self._forget_parents()
+        with self._lock:
+            if self._member is None:
+                self._begin()
+
+    def _begin(self) -> Member:
+        member = Member(self._options, secrets.token_hex(INSTANCE_BYTES), self._clock)
+        source = self._options.open_source(member.identity)
+        sink = self._options.open_sink()
+        background = Background(member, sink, source, self._options.flush_seconds)
+        background.start()
+        self._member, self._background = member, background
+        self._last = member
+        self._is_started = True
+        processes.watch(self)
+        self._on_change(member)
+        return member
+
+    def present(self) -> Member:
+        """Return the member of this process; after a fork a new one begins.
+
+        Raises:
+            ClientClosedError: before the start and after the end.
+        """
+        self._forget_parents()
+        member = self._member
+        if member is not None:
+            return member
+        with self._lock:
+            if not self._is_started:
+                raise ClientClosedError("the client is not started, or closed already")
+            return self._member or self._begin()
+
+    @property
+    def last(self) -> Member | None:
+        """The member of this process's present life, or of the last one if that has ended."""
+        return self._last if os.getpid() == self._pid else None
+
+    def end(self, timeout_seconds: float) -> int:
+        """End the life within the time; return how many tuples were not delivered.
+
+        Nothing happens if there is none.
+        """
+        self._forget_parents()
+        with self._lock:
+            member, background = self._member, self._background
+            self._member = self._background = None
+            self._is_started = False
+            self._on_change(None)
+        if member is None or background is None:
+            return 0
+        delivered = background.close(timeout_seconds)
+        return 0 if delivered else len(member.identity.destinations)
+
+    # -- processes
+
+    def _forget_parents(self) -> None:
+        # For a fork that did not run Python's hooks; with them it was done already.
+        if os.getpid() != self._pid:
+            self.after_fork_in_child()
+
+    def after_fork_in_child(self) -> None:
+        """Drop the parent's life; the next use begins a new one."""
+        processes.abandon(self._member, self._background, self._lock)
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        self._member = self._last = self._background = None
+        self._on_change(None)
+
+    def at_exit(self, timeout_seconds: float) -> None:
+        """End the life, as the interpreter exits."""
+        started = time.monotonic()
+        if self._member is not None and self._pid == os.getpid():
+            self.end(max(0.1, timeout_seconds - (time.monotonic() - started)))

@@ -1,0 +1,269 @@
+"""One life of a client: engine, clock and counters under one lock.
+
+Decides nothing that the engine decides; it gives it the time, keeps threads out of each other's way
+and wakes who was granted. A life ends with close or, in the child, with a fork; its instance id is
+never used again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping
+from typing import Final
+
+from worker_sdk.core.engine import Engine
+from worker_sdk.core.ledger import Allowance
+from worker_sdk.core.waiters import Waiter
+from worker_sdk.runtime.clocks import Clock
+from worker_sdk.runtime.options import Options
+from worker_sdk.transports.base import Identity, Reading
+from worker_sdk.wire.usage import MemberState, UsageBatch
+
+logger: Final = logging.getLogger("worker_sdk")
+logger.addHandler(logging.NullHandler())
+
+WARNING_MS: Final = 60_000
+CAUSES_MAX: Final = 64
+
+Wake = Callable[[], None]
+
+
+class Statistics:
+    """What a member counted beside permits; under the member's lock."""
+
+    def __init__(self) -> None:
+        self.flushes_delivered = 0
+        self.flushes_failed = 0
+        self.tuples_delivered = 0
+        self.tuples_undelivered = 0
+        self.tuples_dropped = 0
+        self.reads = 0
+        self.documents_taken = 0
+        self.failures: Counter[str] = Counter()
+
+    def failed(self, what: str, cause: str) -> None:
+        """Count a failure by its cause; the number of causes is limited."""
+        key = f"{what}:{cause}"
+        if key not in self.failures and len(self.failures) >= CAUSES_MAX:
+            key = f"{what}:other"
+        self.failures[key] += 1
+
+
+class Member:
+    """A member and everything that threads may ask of it."""
+
+    def __init__(self, options: Options, instance: str, clock: Clock) -> None:
+        self.instance = instance
+        self.clock = clock
+        self.lock = threading.Lock()
+        self.engine = Engine(options.host, instance, options.destinations, group=options.group)
+        self.identity = Identity(options.host, instance, self.engine.destinations)
+        self.statistics = Statistics()
+        self.is_closed = False
+        self.on_waiting: Wake | None = None
+        self._waiting: set[str] = set()
+        self._warned_at_ms: int | None = None
+
+    # -- permits
+
+    def enqueue(
+        self, destination: str, permits: int, caller: Hashable | None, wake: Wake
+    ) -> Waiter | None:
+        """Ask for permits; None if too many wait. ``wake`` is called once it is decided.
+
+        A waiter that comes back neither granted nor refused must be waited for, then given up or
+        taken.
+        """
+        clock = self.clock
+        with self.lock:
+            waiter = self.engine.enqueue(
+                destination, permits, caller, clock.wall_ms(), clock.mono_ms()
+            )
+            if waiter is None or waiter.granted:
+                return waiter
+            waiter.wake = wake
+            self._waiting.add(destination)
+        on_waiting = self.on_waiting
+        if on_waiting is not None:
+            on_waiting()
+        return waiter
+
+    def can_ever_give(self, destination: str, permits: int) -> bool:
+        """Say whether waiting for so many at once can have an end, by the newest document."""
+        with self.lock:
+            return self.engine.can_ever_give(destination, permits)
+
+    def give_up(self, waiter: Waiter) -> bool:
+        """Take a waiter out; False if it was granted before."""
+        with self.lock:
+            return self.engine.give_up(waiter, self.clock.mono_ms())
+
+    def return_granted(self, waiter: Waiter) -> None:
+        """Give back what a waiter was granted that nobody will use."""
+        with self.lock:
+            if waiter.caller is None:
+                self.engine.end_delivery(waiter.destination, waiter.permits, self.clock.mono_ms())
+        self.refund(waiter.destination, waiter.permits)
+
+    def refund(self, destination: str, permits: int) -> int:
+        """Give permits back; return how many may be spent again."""
+        with self.lock:
+            back = self.engine.refund(destination, permits, self.clock.wall_ms())
+        self.pump()
+        return back
+
+    def end_delivery(self, destination: str, permits: int) -> None:
+        """Note the end of a delivery."""
+        with self.lock:
+            self.engine.end_delivery(destination, permits, self.clock.mono_ms())
+
+    def pump(self) -> int | None:
+        """Grant to whom it is due; return in how many milliseconds to come again.
+
+        None: nobody waits for a permit that is in sight; a new document or waiter calls again.
+        """
+        next_ms: int | None = None
+        woken: list[Waiter] = []
+        with self.lock:
+            now_ms, mono_ms = self.clock.wall_ms(), self.clock.mono_ms()
+            for destination in list(self._waiting):
+                woken += self._pump_one(destination, now_ms, mono_ms)
+                head_permits = self.engine.head_permits(destination)
+                if head_permits is None:
+                    self._waiting.discard(destination)
+                    continue
+                opens_at_ms = self.engine.opens_at_ms(destination, head_permits, now_ms)
+                if opens_at_ms is not None:
+                    wait_ms = max(1, opens_at_ms - now_ms)
+                    next_ms = wait_ms if next_ms is None else min(next_ms, wait_ms)
+        for waiter in woken:
+            self._wake(waiter)
+        return next_ms
+
+    def _pump_one(self, destination: str, now_ms: int, mono_ms: int) -> list[Waiter]:
+        woken = self.engine.pump(destination, now_ms, mono_ms)
+        while (head := self.engine.head(destination)) is not None:
+            if self.engine.can_ever_give(destination, head.permits):
+                break
+            # A new document made it impossible; it must not block those behind it.
+            self.engine.give_up(head, mono_ms)
+            head.is_impossible = True
+            woken.append(head)
+            woken += self.engine.pump(destination, now_ms, mono_ms)
+        return woken
+
+    def _wake(self, waiter: Waiter) -> None:
+        wake = waiter.wake
+        if not callable(wake):
+            return
+        try:
+            wake()
+        except RuntimeError:  # its event loop was closed: nobody is there to take it
+            if waiter.granted:
+                self.return_granted(waiter)
+
+    def allowance(self, destination: str) -> Allowance:
+        """Return what may be spent now, and why."""
+        with self.lock:
+            return self.engine.allowance(destination, self.clock.wall_ms())
+
+    def retry_after_seconds(self, destination: str, permits: int) -> float | None:
+        """Return how long until so many permits can be had, as known now."""
+        with self.lock:
+            now_ms = self.clock.wall_ms()
+            opens_at_ms = self.engine.opens_at_ms(destination, permits, now_ms)
+        return None if opens_at_ms is None else max(0, opens_at_ms - now_ms) / 1000
+
+    # -- documents
+
+    def take_reading(self, reading: Reading) -> bool:
+        """Take what a look brought; say whether there was something new."""
+        with self.lock:
+            self.statistics.reads += 1
+            for cause in reading.failures:
+                self.statistics.failed("read", cause)
+            before = self.engine.epochs()
+            taken = self.engine.offer(reading.shares, self.clock.wall_ms())
+            after = self.engine.epochs()
+            self.statistics.documents_taken += sum(
+                1 for shard, epoch in after.items() if before.get(shard) != epoch
+            )
+        return taken
+
+    def held_epochs(self) -> Mapping[int, int]:
+        """Return the newest epoch held of each shard."""
+        with self.lock:
+            return self.engine.epochs()
+
+    def lacks_entry(self) -> bool:
+        """Say whether some destination has no share yet in its newest document."""
+        with self.lock:
+            return self.engine.lacks_entry()
+
+    def covered_for_ms(self) -> int:
+        """Return how long documents cover every destination from now on; 0 if some are not."""
+        with self.lock:
+            now_ms = self.clock.wall_ms()
+            return max(0, self.engine.covered_until_ms(now_ms) - now_ms)
+
+    # -- reports
+
+    def hello(self) -> UsageBatch:
+        """Return a hello of now."""
+        with self.lock:
+            return self.engine.hello(self.clock.wall_ms(), self.clock.mono_ms())
+
+    def drain(self) -> UsageBatch | None:
+        """Take the counters."""
+        with self.lock:
+            return self.engine.drain(
+                self.clock.wall_ms(), self.clock.mono_ms(), MemberState.RUNNING
+            )
+
+    def delivered(self, batch: UsageBatch) -> None:
+        """Note that a batch arrived."""
+        with self.lock:
+            self.statistics.flushes_delivered += 1
+            self.statistics.tuples_delivered += len(batch.tuples)
+
+    def undelivered(self, batch: UsageBatch, rest: UsageBatch, cause: str) -> None:
+        """Merge back what did not arrive of a batch, and count it."""
+        with self.lock:
+            if rest.state is MemberState.RUNNING:
+                self.engine.restore(rest)
+            elif rest.state is MemberState.LEAVING:
+                self.statistics.tuples_dropped += len(rest.tuples)
+            self.statistics.flushes_failed += 1
+            self.statistics.tuples_delivered += len(batch.tuples) - len(rest.tuples)
+            self.statistics.tuples_undelivered += len(rest.tuples)
+            self.statistics.failed("flush", cause)
+
+    def goodbye(self) -> UsageBatch:
+        """End the life: dismiss the waiters, grant nothing more, return the last batch."""
+        with self.lock:
+            self.is_closed = True
+            now_ms, mono_ms = self.clock.wall_ms(), self.clock.mono_ms()
+            dismissed = self.engine.dismiss(mono_ms)
+            batch = self.engine.goodbye(now_ms, mono_ms)
+        for waiter in dismissed:
+            self._wake(waiter)
+        return batch
+
+    # -- failures
+
+    def failed(self, what: str, cause: str) -> None:
+        """Count a failure of the background work by its cause."""
+        with self.lock:
+            self.statistics.failed(what, cause)
+
+    def warn(self, message: str, *arguments: object) -> None:
+        """Log a warning, at most one a minute."""
+        now_ms = self.clock.mono_ms()
+        with self.lock:
+            last_ms = self._warned_at_ms
+            if last_ms is not None and 0 <= now_ms - last_ms < WARNING_MS:
+                return
+            self._warned_at_ms = now_ms
+        logger.warning(message, *arguments)

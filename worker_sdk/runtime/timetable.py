@@ -1,0 +1,68 @@
+"""When a member reports and reads.
+
+Decides the instants from the flush period, Unix time and the member's own phase. Reads no clock.
+
+The period is aligned to Unix time, as the balancer's rounds are. Of a period of 60 s, reports leave
+over seconds 0 to 36 (in a short one they end at least 1 s before the planning at 38/60), reads
+follow over seconds 48 to 58. A clock that steps never makes two turns come closer than half a
+period or stay apart longer than one and a half.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Final
+
+_REPORTS_END: Final = 36 / 60
+_PLANNING: Final = 38 / 60
+_READS_BEGIN: Final = 48 / 60
+_READS_SPAN: Final = 10 / 60
+_BEFORE_PLANNING_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Timetable:
+    """The turns of one member.
+
+    Attributes:
+        period_seconds: length of the flush period.
+        report_seconds: second of the period at which it reports.
+        read_seconds: second of the period at which it reads.
+    """
+
+    period_seconds: float
+    report_seconds: float
+    read_seconds: float
+
+    def until_report_seconds(self, wall_seconds: float) -> float:
+        """Return the time until the next report, from half to one and a half periods."""
+        return self._until(self.report_seconds, wall_seconds, least=self.period_seconds / 2)
+
+    def first_report_seconds(self, wall_seconds: float) -> float:
+        """Return the time until the first report, at most one period."""
+        return self._until(self.report_seconds, wall_seconds, least=0.0)
+
+    def until_read_seconds(self, wall_seconds: float) -> float:
+        """Return the time until the next read's turn, at most one period."""
+        return self._until(self.read_seconds, wall_seconds, least=0.0)
+
+    def _until(self, phase_seconds: float, wall_seconds: float, *, least: float) -> float:
+        seconds = (phase_seconds - wall_seconds) % self.period_seconds
+        # A turn that is due this very moment has just been taken.
+        return seconds if seconds > max(least, 1e-3) else seconds + self.period_seconds
+
+
+def make_timetable(period_seconds: float, instance: str) -> Timetable:
+    """Return the timetable of an instance; equal instances have equal phases."""
+    digest = hashlib.sha256(instance.encode("utf-8")).digest()
+    report_phase = int.from_bytes(digest[:4], "big") / 2**32
+    read_phase = int.from_bytes(digest[4:8], "big") / 2**32
+    reports_end = min(
+        period_seconds * _REPORTS_END, period_seconds * _PLANNING - _BEFORE_PLANNING_SECONDS
+    )
+    return Timetable(
+        period_seconds=period_seconds,
+        report_seconds=max(0.0, reports_end) * report_phase,
+        read_seconds=period_seconds * (_READS_BEGIN + _READS_SPAN * read_phase),
+    )

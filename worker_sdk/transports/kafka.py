@@ -1,0 +1,225 @@
+"""Reports by Kafka, through aiokafka.
+
+Decides how a batch becomes messages that the broker takes, and when a producer is given up. Knows
+nothing of what the batch says or of what becomes of an undelivered one.
+
+The producer of aiokafka may neither return from a send nor from its stop once the broker is gone;
+so every wait here has an end, and a producer that failed is left behind and made anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+from worker_sdk.errors import ConfigurationError
+from worker_sdk.transports.base import Deadline, SendError
+from worker_sdk.wire.compression import GZIP, ZSTD, gzip_bytes
+from worker_sdk.wire.limits import BATCH_COMPRESSED_MAX_BYTES, BATCH_MAX_BYTES
+from worker_sdk.wire.usage import CONTENT_TYPE, USAGE_TOPIC, UsageBatch, encode_batch
+
+STOP_SECONDS: Final = 1.0
+MESSAGE_MAX_BYTES: Final = 1_048_576
+"""What the producer lets pass: above the limit of a batch, with the record's overhead."""
+
+_OWN_KEYS: Final = frozenset({"acks", "enable_idempotence", "transactional_id", "loop"})
+
+
+class Producer(Protocol):
+    """What is used of `aiokafka.AIOKafkaProducer`."""
+
+    async def start(self) -> None:
+        """Connect."""
+
+    async def send(
+        self, topic: str, value: bytes, key: bytes, *, headers: list[tuple[str, bytes]]
+    ) -> asyncio.Future[object]:
+        """Queue a record; the future is its acknowledgement."""
+
+    async def stop(self) -> None:
+        """Disconnect."""
+
+
+Compress = Callable[[bytes], bytes]
+
+
+def kafka_settings(kafka: str | Mapping[str, object]) -> dict[str, object]:
+    """Return the producer's settings: a mapping as it is, a text as the bootstrap servers.
+
+    Raises:
+        ConfigurationError: where aiokafka is missing, or a setting is unknown or this driver's own.
+    """
+    settings: dict[str, object] = (
+        {"bootstrap_servers": kafka} if isinstance(kafka, str) else dict(kafka)
+    )
+    try:
+        aiokafka = importlib.import_module("aiokafka")
+    except ImportError as error:
+        raise ConfigurationError(
+            "kafka: the package aiokafka is missing; install permit-balancer[worker]"
+        ) from error
+    known = set(inspect.signature(aiokafka.AIOKafkaProducer).parameters) - _OWN_KEYS
+    unknown = sorted(set(settings) - known)
+    if unknown:
+        raise ConfigurationError(
+            f"kafka: unknown setting {unknown[0]!r}; an example: "
+            '{"bootstrap_servers": "broker:9092", "security_protocol": "SASL_SSL"}'
+        )
+    if not settings.get("bootstrap_servers"):
+        raise ConfigurationError("kafka: bootstrap_servers is missing; an example: broker:9092")
+    return settings
+
+
+def compressor() -> tuple[str, Compress]:
+    """Return the best encoding there is: zstd, or gzip where zstandard is not installed."""
+    try:
+        zstandard = importlib.import_module("zstandard")
+    except ImportError:
+        return GZIP, gzip_bytes
+    return ZSTD, zstandard.ZstdCompressor(level=3).compress
+
+
+class KafkaSink:
+    """A report sink on a Kafka topic.
+
+    Args:
+        kafka: bootstrap servers, or settings of the producer.
+        topic: where the batches go.
+        make_producer: for tests; makes a producer from settings.
+
+    Raises:
+        ConfigurationError: as `kafka_settings`.
+    """
+
+    def __init__(
+        self,
+        kafka: str | Mapping[str, object],
+        *,
+        topic: str = USAGE_TOPIC,
+        make_producer: Callable[[dict[str, object]], Producer] | None = None,
+    ) -> None:
+        self._settings = {
+            "acks": "all",
+            "max_request_size": MESSAGE_MAX_BYTES,
+            "request_timeout_ms": 10_000,
+            **(kafka_settings(kafka) if make_producer is None else {"bootstrap_servers": kafka}),
+        }
+        self._topic = topic
+        self._make_producer = make_producer or _make_producer
+        self._producer: Producer | None = None
+        self._encoding, self._compress = compressor()
+        self._leftovers: set[asyncio.Task[Any]] = set()
+
+    async def send(self, batch: UsageBatch, timeout_seconds: float) -> None:
+        """Deliver the batch in as many messages as its size asks for."""
+        deadline = Deadline(timeout_seconds)
+        parts = split_batch(batch, self._compress)
+        for number, (part, body) in enumerate(parts):
+            try:
+                await self._send_message(part, body, deadline)
+            except (Exception, asyncio.CancelledError) as error:
+                await self._abandon(min(STOP_SECONDS, deadline.remaining_seconds()))
+                if isinstance(error, asyncio.CancelledError):
+                    raise
+                rest = tuple(entry for late, _ in parts[number:] for entry in late.tuples)
+                raise SendError(
+                    dataclasses.replace(batch, tuples=rest), type(error).__name__
+                ) from error
+
+    async def _send_message(self, part: UsageBatch, body: bytes, deadline: Deadline) -> None:
+        if self._producer is None:
+            producer = self._make_producer(self._settings)
+            self._producer = producer
+            await self._bounded(producer.start(), deadline)
+        headers = [
+            ("content-type", CONTENT_TYPE.encode()),
+            ("content-encoding", self._encoding.encode()),
+        ]
+        acknowledged = await self._bounded(
+            self._producer.send(self._topic, body, part.host.encode("utf-8"), headers=headers),
+            deadline,
+        )
+        await self._bounded(acknowledged, deadline)
+
+    async def _bounded(self, awaitable: Any, deadline: Deadline) -> Any:
+        # Not wait_for: it waits for the end of what it cancelled, and that may never come.
+        task = asyncio.ensure_future(awaitable)
+        try:
+            done, _ = await asyncio.wait({task}, timeout=deadline.remaining_seconds())
+        except asyncio.CancelledError:
+            self._leave_behind(task)
+            raise
+        if not done:
+            self._leave_behind(task)
+            raise TimeoutError
+        return task.result()
+
+    def _leave_behind(self, task: asyncio.Future[Any]) -> None:
+        task.cancel()
+        task.add_done_callback(_look_away)
+
+    async def _abandon(self, seconds: float) -> None:
+        producer, self._producer = self._producer, None
+        if producer is None:
+            return
+        stopping = asyncio.ensure_future(_stop(producer))
+        self._leftovers.add(stopping)
+        stopping.add_done_callback(self._leftovers.discard)
+        stopping.add_done_callback(_look_away)
+        await asyncio.wait({stopping}, timeout=seconds)
+
+    async def close(self, timeout_seconds: float) -> None:
+        """Stop the producer, or leave it behind if it does not stop in time."""
+        await self._abandon(timeout_seconds)
+
+
+async def _stop(producer: Producer) -> None:
+    stopping = asyncio.ensure_future(producer.stop())
+    done, _ = await asyncio.wait({stopping}, timeout=STOP_SECONDS)
+    if done:
+        stopping.result()
+        return
+    stopping.cancel()
+    stopping.add_done_callback(_look_away)
+    # It hangs in flushing; end its sender and its connections without that.
+    for part in (getattr(producer, "_sender", None), getattr(producer, "client", None)):
+        if part is not None:
+            closing = asyncio.ensure_future(part.close())
+            closing.add_done_callback(_look_away)
+            await asyncio.wait({closing}, timeout=STOP_SECONDS)
+
+
+def _look_away(task: asyncio.Future[Any]) -> None:
+    # An error that nobody fetches would be reported to the host's log at collection.
+    if not task.cancelled():
+        task.exception()
+
+
+def split_batch(batch: UsageBatch, compress: Compress) -> list[tuple[UsageBatch, bytes]]:
+    """Return the batch as parts with their compressed bodies, each within the wire's limits.
+
+    The parts hold the same tuples in the same order. A single tuple is never split: the limits of
+    names keep it far below.
+    """
+    body = encode_batch(batch)
+    compressed = compress(body)
+    fits = len(compressed) <= BATCH_COMPRESSED_MAX_BYTES and len(body) <= BATCH_MAX_BYTES
+    if fits or len(batch.tuples) <= 1:
+        return [(batch, compressed)]
+    half = len(batch.tuples) // 2
+    parts: list[tuple[UsageBatch, bytes]] = []
+    for tuples in (batch.tuples[:half], batch.tuples[half:]):
+        names = {entry.destination for entry in tuples}
+        spent = {name: account for name, account in batch.spent.items() if name in names}
+        parts += split_batch(dataclasses.replace(batch, tuples=tuples, spent=spent), compress)
+    return parts
+
+
+def _make_producer(settings: dict[str, object]) -> Producer:
+    aiokafka = importlib.import_module("aiokafka")
+    producer: Producer = aiokafka.AIOKafkaProducer(**settings)
+    return producer
