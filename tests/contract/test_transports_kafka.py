@@ -1,0 +1,214 @@
+"""The Kafka sink: against real brokers, and against producers that fail in known ways."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+import string
+import time
+from collections.abc import Callable
+
+import pytest
+
+from balancer.embedded import KafkaServer
+from tests.support.real_clients import consume, create_topic
+from worker_sdk.errors import ConfigurationError
+from worker_sdk.transports.base import SendError
+from worker_sdk.transports.kafka import KafkaSink, compressor, split_batch
+from worker_sdk.wire.limits import BATCH_COMPRESSED_MAX_BYTES
+from worker_sdk.wire.usage import MemberState, UsageBatch, UsageTuple, decode_batch
+
+SEND_SECONDS = 20.0
+INSTANT_MS = 1_796_000_000_000
+
+
+def batch_of(*names: str, used: int = 1) -> UsageBatch:
+    tuples = tuple(
+        UsageTuple(name, INSTANT_MS, INSTANT_MS + 1, 1, used, used, 0, 0, 0) for name in names
+    )
+    return UsageBatch("host-1", "i1", INSTANT_MS, MemberState.RUNNING, epochs={0: 3}, tuples=tuples)
+
+
+def decompressed(body: bytes) -> bytes:
+    import zstandard  # noqa: PLC0415 - typed as Any
+
+    content: bytes = zstandard.ZstdDecompressor().decompressobj().decompress(body)
+    return content
+
+
+async def test_a_batch_arrives_compressed_and_whole(
+    kafka: KafkaServer, fresh_name: Callable[[str], str]
+) -> None:
+    topic = fresh_name("usage")
+    await create_topic(kafka.bootstrap_servers, topic)
+    sink = KafkaSink(kafka.bootstrap_servers, topic=topic)
+    try:
+        await sink.send(batch_of("db"), SEND_SECONDS)
+        await sink.send(batch_of("db", used=2), SEND_SECONDS)
+    finally:
+        await sink.close(5)
+    bodies = await consume(kafka.bootstrap_servers, topic, 2)
+    assert [decode_batch(decompressed(body)).batch.tuples[0].used for body in bodies] == [1, 2]
+
+
+async def test_settings_of_the_producer_pass_through(
+    kafka: KafkaServer, fresh_name: Callable[[str], str]
+) -> None:
+    topic = fresh_name("usage")
+    await create_topic(kafka.bootstrap_servers, topic)
+    settings = {
+        "bootstrap_servers": kafka.bootstrap_servers,
+        "security_protocol": "PLAINTEXT",
+        "client_id": "a-worker",
+    }
+    sink = KafkaSink(settings, topic=topic)
+    try:
+        await sink.send(batch_of("db"), SEND_SECONDS)
+    finally:
+        await sink.close(5)
+    assert len(await consume(kafka.bootstrap_servers, topic, 1)) == 1
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"bootstrap_servers": "x:1", "bootsrap": "y"},
+        {"bootstrap_servers": "x:1", "acks": 0},
+        {"client_id": "no servers"},
+    ],
+)
+def test_an_unknown_or_missing_setting_is_named(settings: dict[str, object]) -> None:
+    with pytest.raises(ConfigurationError, match="kafka: "):
+        KafkaSink(settings)
+
+
+def test_a_batch_that_does_not_compress_is_split_and_loses_nothing() -> None:
+    dice = random.Random(7)
+    names = [
+        "".join(dice.choices(string.ascii_letters + string.digits, k=64)) for _ in range(20_000)
+    ]
+    batch = batch_of(*names)
+    _, compress = compressor()
+    parts = split_batch(batch, compress)
+    assert len(parts) > 1
+    assert all(len(body) <= BATCH_COMPRESSED_MAX_BYTES for _, body in parts)
+    assert [entry for part, _ in parts for entry in part.tuples] == list(batch.tuples)
+    assert all(part.epochs == batch.epochs for part, _ in parts)
+
+
+def test_a_batch_that_compresses_well_is_one_message_however_long() -> None:
+    _, compress = compressor()
+    assert len(split_batch(batch_of(*["same-name" * 7] * 20_000), compress)) == 1
+
+
+class FakeProducer:
+    """A producer that fails as told: at the start, at the send, or by never coming back."""
+
+    def __init__(self, fault: str) -> None:
+        self.fault = fault
+        self.sent: list[bytes] = []
+        self.stopped = False
+
+    async def start(self) -> None:
+        await self._fail_at("start")
+
+    async def send(
+        self, topic: str, value: bytes, key: bytes, *, headers: list[tuple[str, bytes]]
+    ) -> asyncio.Future[object]:
+        await self._fail_at("send")
+        acknowledged: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        if self.fault != "never-acknowledges":
+            self.sent.append(value)
+            acknowledged.set_result(None)
+        return acknowledged
+
+    async def stop(self) -> None:
+        self.stopped = True
+        if self.fault:
+            await self._hang()
+
+    async def _fail_at(self, place: str) -> None:
+        if self.fault == f"{place}-raises":
+            raise RuntimeError("unexpected")
+        if self.fault == f"{place}-hangs":
+            await self._hang()
+
+    async def _hang(self) -> None:
+        while True:  # not even cancellation ends it at once
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                await asyncio.sleep(0.3)
+                raise
+
+
+FAULTS = ["start-raises", "start-hangs", "send-raises", "send-hangs", "never-acknowledges"]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_producer_that_fails_in_any_way_is_left_behind_and_made_anew(fault: str) -> None:
+    made: list[FakeProducer] = []
+
+    def make(_: object) -> FakeProducer:
+        made.append(FakeProducer(fault if not made else ""))
+        return made[-1]
+
+    sink = KafkaSink("unused:1", make_producer=make)
+    batch = batch_of("a", "b")
+    started = time.monotonic()
+    with pytest.raises(SendError) as failed:
+        await sink.send(batch, 0.2)
+    assert failed.value.undelivered == batch
+    assert time.monotonic() - started < 5
+    await sink.send(batch, 5)
+    assert [len(producer.sent) for producer in made] == [0, 1]
+    assert made[0].stopped
+    await sink.close(1)
+    await asyncio.sleep(0)
+    assert made[1].stopped
+
+
+async def test_of_a_split_batch_only_what_did_not_arrive_is_undelivered() -> None:
+    dice = random.Random(7)
+    names = ["".join(dice.choices(string.ascii_letters, k=64)) for _ in range(20_000)]
+    batch = batch_of(*names)
+
+    class SecondFails(FakeProducer):
+        async def send(
+            self, topic: str, value: bytes, key: bytes, *, headers: list[tuple[str, bytes]]
+        ) -> asyncio.Future[object]:
+            if self.sent:
+                raise RuntimeError("unexpected")
+            return await super().send(topic, value, key, headers=headers)
+
+    producer = SecondFails("")
+    sink = KafkaSink("unused:1", make_producer=lambda _: producer)
+    with pytest.raises(SendError) as failed:
+        await sink.send(batch, SEND_SECONDS)
+    arrived = decode_batch(decompressed(producer.sent[0])).batch.tuples
+    assert arrived + failed.value.undelivered.tuples == batch.tuples
+    assert arrived
+    assert failed.value.undelivered.tuples
+
+
+async def test_a_broker_that_accepts_and_never_answers_is_bounded_in_time() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        sink = KafkaSink(f"127.0.0.1:{silent.getsockname()[1]}")
+        started = time.monotonic()
+        with pytest.raises(SendError):
+            await sink.send(batch_of("db"), 0.5)
+        await sink.close(0.5)
+        assert time.monotonic() - started < 5
+
+
+async def test_a_broker_that_is_not_there_is_bounded_in_time() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    sink = KafkaSink(f"127.0.0.1:{port}")
+    started = time.monotonic()
+    with pytest.raises(SendError) as failed:
+        await sink.send(batch_of("db"), 2)
+    await sink.close(0.5)
+    assert len(failed.value.undelivered.tuples) == 1
+    assert time.monotonic() - started < 8
