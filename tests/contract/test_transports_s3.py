@@ -185,7 +185,7 @@ def test_no_file_yet_is_no_failure_whether_absent_or_forbidden(
     store.files = files(examples.DOCUMENT)
     assert epochs(source) == [4711]
     store.status = 403
-    assert source.read({}, 0).failures == ("ClientError",)
+    assert source.read({}, 0).failures == ("AccessDenied",)
 
 
 def test_a_missing_bucket_is_a_failure_that_says_so(store: Store) -> None:
