@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import subprocess
 import sys
 import textwrap
@@ -233,6 +234,23 @@ def test_children_forked_while_another_thread_takes_permits_never_hang(
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_a_program_that_ends_while_no_broker_is_there_is_quick_and_quiet(
+    fresh_name: Callable[[str], str],
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    done = run(
+        """
+        client.start()
+        a.try_acquire()
+        until(lambda: client.state.flushes_failed > 1)
+        """,
+        f"127.0.0.1:{port}",
+        fresh_name("host"),
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_close_and_exit_are_bounded_when_the_broker_is_gone(
     kafka: KafkaServer, broker: KafkaServer, fresh_name: Callable[[str], str]
 ) -> None:
@@ -256,10 +274,12 @@ def test_close_and_exit_are_bounded_when_the_broker_is_gone(
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
     ) as worker:
         assert worker.stdin is not None
         assert worker.stdout is not None
+        assert worker.stderr is not None
         try:
             assert worker.stdout.readline() == "ready\n"
             kafka.pause()
@@ -269,6 +289,7 @@ def test_close_and_exit_are_bounded_when_the_broker_is_gone(
             started = time.monotonic()
             assert worker.wait(PROCESS_SECONDS) == 5
             assert time.monotonic() - started < PROCESS_SECONDS / 2
+            assert worker.stderr.read() == ""
         finally:
             kafka.resume()
             worker.kill()

@@ -7,11 +7,19 @@ parent's loop, and it can look up names while the interpreter exits. Knows nothi
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import selectors
 import socket
 import threading
-from typing import Any
+from typing import Any, Final
+
+_logger: Final = logging.getLogger("worker_sdk")
+
+
+def _note(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    # Leftovers of drivers that were given up; what matters of them was counted.
+    _logger.debug("event loop: %s", context.get("message"), exc_info=context.get("exception"))
 
 
 class GuestLoop(asyncio.SelectorEventLoop):
@@ -25,6 +33,7 @@ class GuestLoop(asyncio.SelectorEventLoop):
         has_poll = hasattr(selectors, "PollSelector")
         super().__init__(selectors.PollSelector() if has_poll else selectors.SelectSelector())
         self._owner_pid = os.getpid()
+        self.set_exception_handler(_note)
 
     def __del__(self) -> None:
         if os.getpid() == self._owner_pid:

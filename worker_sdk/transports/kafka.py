@@ -13,6 +13,7 @@ import asyncio
 import dataclasses
 import importlib
 import inspect
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
@@ -45,6 +46,10 @@ class Producer(Protocol):
 
 
 Compress = Callable[[bytes], bytes]
+
+# What aiokafka logs while a broker is away reaches the host's handlers, if it has any, but not the
+# standard error of a host that has none: failures are counted and warned of by the client.
+logging.getLogger("aiokafka").addHandler(logging.NullHandler())
 
 
 def kafka_settings(kafka: str | Mapping[str, object]) -> dict[str, object]:

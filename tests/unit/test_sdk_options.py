@@ -1,0 +1,48 @@
+"""A client's settings: wrong ones are named at once, with an example."""
+
+from __future__ import annotations
+
+import pytest
+
+from worker_sdk import ConfigurationError, PermitClient
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"destinations": []}, "destinations"),
+        ({"destinations": "db"}, "must be a list"),
+        ({"destinations": ["a\n"]}, "control character"),
+        ({"host": ""}, "host"),
+        ({"distribution": "ftp://x"}, "s3://permits/prod"),
+        ({"kafka": ""}, "localhost:9092"),
+        ({"flush_seconds": 0}, "flush_seconds"),
+        ({"flush_seconds": float("nan")}, "flush_seconds"),
+    ],
+)
+def test_a_wrong_setting_is_named_with_an_example(
+    settings: dict[str, object], message: str
+) -> None:
+    good: dict[str, object] = {
+        "destinations": ["db"],
+        "kafka": "localhost:9092",
+        "distribution": "s3://permits/prod",
+    }
+    with pytest.raises(ConfigurationError, match=message):
+        PermitClient(**{**good, **settings})  # type: ignore[arg-type]  # wrong on purpose
+
+
+def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PERMIT_DESTINATIONS", "PERMIT_DISTRIBUTION", "PERMIT_S3_BUCKET"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PERMIT_KAFKA_BOOTSTRAP_SERVERS", "localhost:9092")
+    with pytest.raises(ConfigurationError, match="PERMIT_DESTINATIONS"):
+        PermitClient.from_env()
+    monkeypatch.setenv("PERMIT_DESTINATIONS", "orders-db, billing")
+    with pytest.raises(ConfigurationError, match="PERMIT_DISTRIBUTION"):
+        PermitClient.from_env()
+    monkeypatch.setenv("PERMIT_S3_BUCKET", "permits")
+    client = PermitClient.from_env()
+    assert client.destination("billing").name == "billing"
+    with pytest.raises(ConfigurationError, match="orders-db"):
+        client.destination("other")
