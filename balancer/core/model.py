@@ -259,6 +259,7 @@ class Plan:
         memory: what to carry on; stored with the epoch in one transaction.
         sentence: what was done and why, in one sentence for the log.
         broken: invariants that the document would break; it must not be published then.
+        forget: removed destinations of which no document gives permits any more.
     """
 
     document: Document | None
@@ -266,3 +267,4 @@ class Plan:
     memory: Memory
     sentence: str
     broken: tuple[str, ...] = ()
+    forget: tuple[str, ...] = ()

@@ -1,0 +1,90 @@
+"""What a strategy is told of each member, and the filling rule that all of them share.
+
+Decides the max-min level between lower and upper bounds. Knows no member's name and no unit
+beyond whole numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One live member's claim to points of a destination.
+
+    Attributes:
+        reserved: points it may still be spending by earlier documents: its lower bound.
+        asked: points that its last account's demand needs.
+        expected: points expected by recurrence.
+        peak: points of its recent peak.
+        used: points that it used by its last account.
+        share_before: points of its share until now.
+        saturated: whether it used (nearly) all that it was granted.
+        silent: whether it has not reported for 1.4 rounds; it gets what is reserved, no more.
+    """
+
+    reserved: int
+    asked: int
+    expected: int
+    peak: int
+    used: int
+    share_before: int
+    saturated: bool
+    silent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """Points a claim, in the order of the claims, and the max-min level if somebody was limited."""
+
+    points: list[int]
+    level: int | None
+    rules: list[str]
+
+
+def waterfill(
+    lower: Sequence[int], upper: Sequence[int], budget: int
+) -> tuple[list[int], int | None]:
+    """Return the max-min amounts ``clamp(level, lower, max(lower, upper))`` within a budget.
+
+    The level is the largest whole number at which the sum stays within the budget, so at most one
+    a member is left over. Lower bounds are always honoured, also where they pass the budget.
+
+    Args:
+        lower: least amounts.
+        upper: wanted amounts; below the lower bound they count as the lower bound.
+        budget: what may be given in all.
+
+    Returns:
+        The amounts, and the level; None where every want fits.
+    """
+    tops = [max(low, top) for low, top in zip(lower, upper, strict=True)]
+    left = budget - sum(lower)
+    if sum(tops) - sum(lower) <= left:
+        return tops, None
+    if left <= 0:
+        return list(lower), 0
+    level = _level(sorted(lower), sorted(tops), left)
+    return [min(max(low, level), top) for low, top in zip(lower, tops, strict=True)], level
+
+
+def _level(lows: list[int], tops: list[int], left: int) -> int:
+    """Raise the level from the lowest bound on until ``left`` is used up; both lists ascend."""
+    level = lows[0]
+    entered = left_behind = 0
+    while True:
+        while entered < len(lows) and lows[entered] <= level:
+            entered += 1
+        while left_behind < len(tops) and tops[left_behind] <= level:
+            left_behind += 1
+        rising = entered - left_behind
+        stops = [tops[left_behind]]
+        if entered < len(lows):
+            stops.append(lows[entered])
+        step = min(stops) - level
+        if rising * step > left:
+            return level + left // rising
+        left -= rising * step
+        level += step

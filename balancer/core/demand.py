@@ -1,0 +1,48 @@
+"""How many permits a window a member wants, from its own account of a stretch of time.
+
+Decides the demand of one account. Knows no share, no round and no other member.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from balancer.core.model import Usage
+
+SATURATED_PERCENT: Final = 95
+"""A member that used so much of its grant is at its limit."""
+
+STARVED_PERCENT: Final = 90
+SHORTEST_PART: Final = 10
+"""A stretch counts as at least this part of a window, so that a short one is not blown up."""
+
+
+def is_saturated(usage: Usage) -> bool:
+    """Say whether the member used nearly all that it was granted."""
+    return usage.used * 100 >= SATURATED_PERCENT * usage.granted
+
+
+def demand_permits(usage: Usage, window_ms: int, even_share_permits: int) -> int:
+    """Return the demand in permits a window, rounded up.
+
+    ``used·window/elapsed + max(denied, x)``, where x extrapolates what a blocking worker would have
+    used in the time in which it had to wait: ``used·window/elapsed · starved/max(elapsed - starved,
+    elapsed/4)``, if the member was saturated. Who starved for nine tenths of the time and got
+    nothing wants at least the even share.
+
+    Args:
+        usage: the account.
+        window_ms: length of a window.
+        even_share_permits: what an even split would give the member.
+    """
+    elapsed_ms = max(usage.instant_ms - usage.from_ms, window_ms // SHORTEST_PART, 1)
+    starved_ms = min(usage.starved_ms, elapsed_ms)
+    rate = -(-usage.used * window_ms // elapsed_ms)
+    unseen = 0
+    if is_saturated(usage):
+        divisor_ms = max(elapsed_ms - starved_ms, elapsed_ms // 4, 1)
+        unseen = rate * starved_ms // divisor_ms
+    demand = rate + max(usage.denied, unseen)
+    if usage.used == 0 and starved_ms * 100 >= STARVED_PERCENT * elapsed_ms:
+        demand = max(demand, even_share_permits)
+    return demand

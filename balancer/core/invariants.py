@@ -1,0 +1,165 @@
+"""What a document must satisfy before it is published; a function an invariant.
+
+Decides whether a document may go out, from the document and those before it alone. Each function
+returns sentences, none if all is well. Knows nothing of how the document came about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from balancer.core.model import MemberRecord
+from worker_sdk.wire.distribution import DestinationShares, Document, Member
+from worker_sdk.wire.shares import POINTS, Interval
+
+
+def shares_fit(document: Document) -> list[str]:
+    """Check that intervals of entries and holds are within a whole and do not overlap."""
+    faults = []
+    for shares in document.destinations:
+        name = shares.terms.destination
+        pieces = sorted(_pieces(shares))
+        position = 0
+        for start, end in pieces:
+            if not 0 <= start < end <= POINTS:
+                faults.append(f"{name}: [{start}, {end}) is no interval of points")
+            elif start < position:
+                faults.append(f"{name}: intervals overlap at {start}")
+            position = max(position, end)
+        names = {entry.member for entry in shares.entries}
+        if len(names) != len(shares.entries):
+            faults.append(f"{name}: a member has two entries")
+        faults.extend(
+            f"{name}: safe points of {entry.host} pass its share"
+            for entry in shares.entries
+            if entry.safe_points > sum(end - start for start, end in entry.intervals)
+        )
+    return faults
+
+
+def _pieces(shares: DestinationShares) -> list[Interval]:
+    pieces = [interval for entry in shares.entries for interval in entry.intervals]
+    return pieces + [(hold.start, hold.end) for hold in shares.holds]
+
+
+def epoch_grows(document: Document, before: Sequence[Document]) -> list[str]:
+    """Check that the epoch is above every one before."""
+    largest = max((other.epoch for other in before), default=0)
+    if document.epoch > largest:
+        return []
+    return [f"epoch {document.epoch} is not above {largest}"]
+
+
+def windows_agree(
+    document: Document,
+    before: Sequence[Document],
+    members: Mapping[Member, MemberRecord],
+) -> list[str]:
+    """Check documents that cover one window against one another.
+
+    Where two cover a window, capacities agree, and no point belongs to two different members,
+    unless the earlier one has said goodbye.
+    """
+    faults = []
+    lines = {shares.terms.destination: shares for shares in document.destinations}
+    for other in before:
+        for old in other.destinations:
+            new = lines.get(old.terms.destination)
+            if new is None or new.entries == old.entries or not _overlap(new, old):
+                continue
+            name = old.terms.destination
+            if new.terms.capacity != old.terms.capacity:
+                faults.append(f"{name}: two capacities in one window")
+            faults.extend(_contested(name, new, old, members))
+    return faults
+
+
+def _overlap(new: DestinationShares, old: DestinationShares) -> bool:
+    return (
+        new.terms.window_seconds == old.terms.window_seconds
+        and new.terms.from_window < old.terms.until_window
+        and old.terms.from_window < new.terms.until_window
+    )
+
+
+def _contested(
+    name: str,
+    new: DestinationShares,
+    old: DestinationShares,
+    members: Mapping[Member, MemberRecord],
+) -> list[str]:
+    faults = []
+    kept = [
+        (start, end, entry.member)
+        for entry in old.entries
+        if (record := members.get(entry.member)) is None or record.left_ms is None
+        for start, end in entry.intervals
+    ]
+    given = [(start, end, entry.member) for entry in new.entries for start, end in entry.intervals]
+    kept.sort()
+    given.sort()
+    first = 0
+    for start, end, member in given:
+        while first < len(kept) and kept[first][1] <= start:
+            first += 1
+        index = first
+        while index < len(kept) and kept[index][0] < end:
+            if kept[index][2] != member:
+                faults.append(f"{name}: points of {kept[index][2][0]} given to {member[0]} too")
+            index += 1
+    return faults
+
+
+def begins_soon(document: Document, now_ms: int, round_ms: int) -> list[str]:
+    """Check that no line begins later than the next window and one round."""
+    faults = []
+    for shares in document.destinations:
+        terms = shares.terms
+        window_ms = terms.window_seconds * 1000
+        latest_ms = (now_ms // window_ms + 1) * window_ms + max(round_ms, window_ms)
+        if terms.from_window * window_ms > latest_ms:
+            faults.append(f"{terms.destination}: begins at window {terms.from_window}, too late")
+    return faults
+
+
+def valid_over_coverage(document: Document) -> list[str]:
+    """Check that no share outlives the document's validity."""
+    return [
+        f"{shares.terms.destination}: covers windows beyond the document's validity"
+        for shares in document.destinations
+        if shares.terms.until_window * shares.terms.window_seconds * 1000 > document.valid_until_ms
+    ]
+
+
+def promises_kept(document: Document, destination: str, needed: Mapping[Member, int]) -> list[str]:
+    """Check that what earlier documents promise has an unbroken interval, or a hold a member.
+
+    Args:
+        document: the one to check.
+        destination: which line.
+        needed: member to points.
+    """
+    for shares in document.destinations:
+        if shares.terms.destination != destination:
+            continue
+        longest = {
+            entry.member: max((end - start for start, end in entry.intervals), default=0)
+            for entry in shares.entries
+        }
+        holds = sorted(hold.end - hold.start for hold in shares.holds)
+        without_entry = sorted(
+            points for member, points in needed.items() if points and member not in longest
+        )
+        faults = [
+            f"{destination}: {member[0]} may still spend more than its interval keeps"
+            for member, points in needed.items()
+            if member in longest and longest[member] < points
+        ]
+        if any(
+            kept < points for kept, points in zip(holds[::-1], without_entry[::-1], strict=False)
+        ):
+            faults.append(f"{destination}: a hold is smaller than what it keeps")
+        if len(holds) < len(without_entry):
+            faults.append(f"{destination}: a hold is missing")
+        return faults
+    return []

@@ -1,0 +1,290 @@
+"""One round of one shard: from what is known to a document, with a reason for every share.
+
+Decides which destinations are planned anew, which are amended for newcomers and leavers, and which
+stand as they are; puts demand, strategy, reservations and layout together. Knows no store, clock
+or log: `plan` is a function of the snapshot, the memory and the present instant.
+
+Rules named in reasons: ``asked`` (got what it asked), ``level`` (limited to the max-min level),
+``expected`` and ``peak`` (spare capacity by recurrence or a recent peak), ``reserved`` (kept for
+what it may still spend), ``silent`` (not heard of for 1.4 rounds), ``even``, ``used`` and
+``surplus`` (the other strategies), ``held`` (the capacity was lowered below what is promised).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from balancer.core import invariants
+from balancer.core.destination_plan import plan_destination
+from balancer.core.early import amend
+from balancer.core.memory import Trails, load_trails, store_trails
+from balancer.core.model import (
+    Destination,
+    MemberRecord,
+    Memory,
+    Plan,
+    Reason,
+    RoundKind,
+    Snapshot,
+    Usage,
+)
+from balancer.core.reservations import gives_permits
+from worker_sdk.wire.distribution import DestinationShares, Document, Member, Terms
+
+VALID_ROUNDS = 3
+"""Default validity of a document in rounds."""
+
+
+@dataclass(slots=True)
+class _Round:
+    """What the destinations of one round have in common."""
+
+    snapshot: Snapshot
+    now_ms: int
+    members: dict[Member, MemberRecord]
+    usage: dict[str, dict[Member, Usage]]
+    base: dict[str, DestinationShares]
+    pointed: list[Document]
+    trails: Trails
+    reasons: list[Reason]
+    faults: list[str]
+    changed: bool = False
+
+
+def plan(snapshot: Snapshot, memory: Memory, now_ms: int) -> Plan:
+    """Plan one round of one shard.
+
+    Args:
+        snapshot: everything known.
+        memory: what the last round left.
+        now_ms: the present Unix instant.
+
+    Returns:
+        The plan. Its document is None where nothing is to be published; where ``broken`` is not
+        empty it must not be published.
+    """
+    pointed = [doc for doc in snapshot.documents if doc.epoch <= snapshot.current_epoch]
+    base = {line.terms.destination: line for line in pointed[0].destinations} if pointed else {}
+    work = _Round(
+        snapshot=snapshot,
+        now_ms=now_ms,
+        members={record.member: record for record in snapshot.members},
+        usage=_usage_by_destination(snapshot),
+        base=base,
+        pointed=pointed,
+        trails=load_trails(memory),
+        reasons=[],
+        faults=[],
+    )
+    lines: list[DestinationShares] = []
+    forget: list[str] = []
+    for destination in sorted(snapshot.destinations, key=lambda known: known.name):
+        gives = gives_permits(snapshot.documents, destination.name, now_ms)
+        if destination.removed and not gives:
+            forget.append(destination.name)
+            continue
+        if _has_other_window(snapshot, destination) and gives:
+            continue
+        line = _line(work, destination)
+        if line is not None:
+            lines.append(line)
+    kept = {destination.name for destination in snapshot.destinations}
+    work.trails = {name: known for name, known in work.trails.items() if name in kept}
+    if set(base) != {line.terms.destination for line in lines}:
+        work.changed = True
+    if not work.changed:
+        sentence = f"shard {snapshot.shard}: nothing to publish"
+        return Plan(None, (), memory, sentence, forget=tuple(forget))
+    document = _document(work, lines)
+    broken = tuple(_broken(work, document))
+    return Plan(
+        document=document,
+        reasons=tuple(work.reasons),
+        memory=store_trails(work.trails),
+        sentence=_sentence(work, document, broken),
+        broken=broken,
+        forget=tuple(forget),
+    )
+
+
+def _usage_by_destination(snapshot: Snapshot) -> dict[str, dict[Member, Usage]]:
+    gone = {record.member for record in snapshot.members if record.left_ms is not None}
+    usage: dict[str, dict[Member, Usage]] = {}
+    for account in snapshot.usage:
+        if account.member not in gone:
+            usage.setdefault(account.destination, {})[account.member] = account
+    return usage
+
+
+def _has_other_window(snapshot: Snapshot, destination: Destination) -> bool:
+    return any(
+        line.terms.destination == destination.name
+        and line.terms.window_seconds != destination.window_seconds
+        for document in snapshot.documents
+        for line in document.destinations
+    )
+
+
+def _line(work: _Round, destination: Destination) -> DestinationShares | None:
+    """Return the destination's line in the new document, None where it has none yet."""
+    before = work.base.get(destination.name)
+    if work.snapshot.kind is RoundKind.EARLY:
+        return _early_line(work, destination, before)
+    return _regular_line(work, destination, before)
+
+
+def _regular_line(
+    work: _Round, destination: Destination, before: DestinationShares | None
+) -> DestinationShares | None:
+    window_ms = destination.window_seconds * 1000
+    present = work.now_ms // window_ms
+    last_until = before.terms.until_window if before is not None else 0
+    from_window = max(present + 1, last_until)
+    round_windows = max(1, work.snapshot.round_ms // window_ms)
+    if from_window > present + round_windows:
+        return before  # what is in force reaches far enough
+    until_window = _round_end(work, from_window, window_ms, round_windows)
+    work.changed = True
+    if work.snapshot.learning:
+        return _repeat(before, from_window, until_window)
+    return _planned(work, destination, before, (from_window, until_window), notes_demand=True)
+
+
+def _early_line(
+    work: _Round, destination: Destination, before: DestinationShares | None
+) -> DestinationShares | None:
+    window_ms = destination.window_seconds * 1000
+    present = work.now_ms // window_ms
+    if before is None or before.terms.until_window <= present:
+        if work.snapshot.learning:
+            return before
+        round_windows = max(1, work.snapshot.round_ms // window_ms)
+        until_window = (
+            max(present + 1, (work.now_ms // work.snapshot.round_ms + 1) * round_windows)
+            if round_windows > 1
+            else present + 1
+        )
+        work.changed = True
+        windows = (present, until_window)
+        return _planned(work, destination, before, windows, notes_demand=False)
+    live = work.usage.get(destination.name, {})
+    have = {entry.member for entry in before.entries}
+    newcomers = sorted(
+        (member for member in live if member not in have),
+        key=lambda member: (live[member].seen_ms, member),
+    )
+    amended = amend(before, newcomers, work.members, live_count=len(live), present=present)
+    if amended != before:
+        work.changed = True
+    return amended
+
+
+def _round_end(work: _Round, from_window: int, window_ms: int, round_windows: int) -> int:
+    """Return the first window not planned: the end of the next round, or one round's worth."""
+    next_round_end_ms = (work.now_ms // work.snapshot.round_ms + 2) * work.snapshot.round_ms
+    aligned = next_round_end_ms // window_ms
+    if from_window < aligned <= from_window + 2 * round_windows - 1:
+        return aligned
+    return from_window + round_windows
+
+
+def _repeat(
+    before: DestinationShares | None, from_window: int, until_window: int
+) -> DestinationShares | None:
+    if before is None:
+        return None
+    terms = replace(before.terms, from_window=from_window, until_window=until_window)
+    return replace(before, terms=terms)
+
+
+def _planned(
+    work: _Round,
+    destination: Destination,
+    before: DestinationShares | None,
+    windows: tuple[int, int],
+    *,
+    notes_demand: bool,
+) -> DestinationShares:
+    outcome = plan_destination(
+        destination,
+        terms=_terms(destination, windows),
+        before=before,
+        accounts=work.usage.get(destination.name, {}),
+        members=work.members,
+        documents=work.snapshot.documents,
+        known=work.trails.get(destination.name, {}),
+        round_ms=work.snapshot.round_ms,
+        now_ms=work.now_ms,
+        notes_demand=notes_demand,
+    )
+    work.trails[destination.name] = outcome.trails
+    work.reasons.extend(outcome.reasons)
+    work.faults.extend(outcome.faults)
+    return outcome.line
+
+
+def _terms(destination: Destination, windows: tuple[int, int]) -> Terms:
+    policy = destination.policy
+    return Terms(
+        destination=destination.name,
+        capacity=0 if destination.removed else destination.capacity,
+        window_seconds=destination.window_seconds,
+        from_window=windows[0],
+        until_window=windows[1],
+        on_expiry=policy.on_expiry,
+        guard_ms=policy.guard_ms,
+        pacing=policy.pacing,
+        enforce=policy.enforce,
+    )
+
+
+def _document(work: _Round, lines: list[DestinationShares]) -> Document:
+    snapshot = work.snapshot
+    known = [document.epoch for document in snapshot.documents]
+    policies = {destination.name: destination.policy for destination in snapshot.destinations}
+    valid_until_ms = work.now_ms
+    for line in lines:
+        window_ms = line.terms.window_seconds * 1000
+        valid_for_seconds = policies[line.terms.destination].valid_for_seconds
+        valid_for_ms = (
+            VALID_ROUNDS * max(snapshot.round_ms, window_ms)
+            if valid_for_seconds is None
+            else valid_for_seconds * 1000
+        )
+        valid_until_ms = max(
+            valid_until_ms,
+            max(work.now_ms, line.terms.from_window * window_ms) + valid_for_ms,
+            line.terms.until_window * window_ms,
+        )
+    return Document(
+        shard=snapshot.shard,
+        epoch=max([snapshot.epoch_floor, snapshot.current_epoch, *known]) + 1,
+        published_at_ms=work.now_ms,
+        valid_until_ms=valid_until_ms,
+        destinations=tuple(lines),
+    )
+
+
+def _broken(work: _Round, document: Document) -> list[str]:
+    snapshot = work.snapshot
+    return [
+        *work.faults,
+        *invariants.shares_fit(document),
+        *invariants.epoch_grows(document, snapshot.documents),
+        *invariants.windows_agree(document, work.pointed, work.members),
+        *invariants.begins_soon(document, work.now_ms, snapshot.round_ms),
+        *invariants.valid_over_coverage(document),
+    ]
+
+
+def _sentence(work: _Round, document: Document, broken: tuple[str, ...]) -> str:
+    counts: Mapping[str, int] = {
+        "destinations": len(document.destinations),
+        "entries": sum(len(line.entries) for line in document.destinations),
+        "holds": sum(len(line.holds) for line in document.destinations),
+    }
+    told = ", ".join(f"{count} {name}" for name, count in counts.items())
+    manner = "learning, repeats shares" if work.snapshot.learning else work.snapshot.kind.value
+    outcome = f"broken: {'; '.join(broken)[:500]}" if broken else "sound"
+    return f"shard {work.snapshot.shard}: {manner} round, epoch {document.epoch}, {told}, {outcome}"
