@@ -1,1 +1,1 @@
-"""kafka part of the balancer."""
+"""Kafka: the usage log, its topics, and the unpacking of what comes from it."""

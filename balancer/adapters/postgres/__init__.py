@@ -1,1 +1,1 @@
-"""postgres part of the balancer."""
+"""PostgreSQL: the repository and its schema. Translates; decides nothing."""

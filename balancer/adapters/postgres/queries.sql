@@ -1,0 +1,136 @@
+-- name: upsert_members
+-- Keep each member's newest batch; a goodbye is final, and a redelivery never lengthens a life.
+INSERT INTO permit_member AS stored (host, instance, group_name, instant_ms, seen_ms, left_ms, spent)
+SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::jsonb[])
+ON CONFLICT (host, instance) DO UPDATE
+SET group_name = excluded.group_name, instant_ms = excluded.instant_ms, seen_ms = excluded.seen_ms,
+    left_ms = excluded.left_ms, spent = excluded.spent
+WHERE stored.left_ms IS NULL AND (excluded.left_ms IS NOT NULL OR stored.instant_ms < excluded.instant_ms);
+
+-- name: upsert_acknowledgements
+-- Acknowledged epochs only grow; the instant is that of the first sight of the epoch.
+INSERT INTO permit_acknowledgement AS stored (host, instance, shard, epoch, acknowledged_ms)
+SELECT * FROM unnest($1::text[], $2::text[], $3::integer[], $4::bigint[], $5::bigint[])
+ON CONFLICT (host, instance, shard) DO UPDATE
+SET epoch = excluded.epoch, acknowledged_ms = excluded.acknowledged_ms
+WHERE stored.epoch < excluded.epoch;
+
+-- name: upsert_usage
+-- Write an account only where the stored instant is older; equal instants change nothing.
+WITH written AS (
+    INSERT INTO permit_usage AS stored (destination, host, instance, from_ms, instant_ms, epoch,
+        granted, used, denied, starved_ms, busy_ms, seen_ms)
+    SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[],
+        $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[])
+    ON CONFLICT (destination, host, instance) DO UPDATE
+    SET from_ms = excluded.from_ms, instant_ms = excluded.instant_ms, epoch = excluded.epoch,
+        granted = excluded.granted, used = excluded.used, denied = excluded.denied,
+        starved_ms = excluded.starved_ms, busy_ms = excluded.busy_ms, seen_ms = excluded.seen_ms
+    WHERE stored.instant_ms < excluded.instant_ms
+    RETURNING 1
+)
+SELECT count(*) FROM written;
+
+-- name: load_usage
+-- The accounts of some destinations that are younger than the TTL (age < ttl is live).
+SELECT host, instance, destination, from_ms, instant_ms, epoch, granted, used, denied, starved_ms,
+    busy_ms, seen_ms
+FROM permit_usage WHERE destination = ANY($1::text[]) AND $2::bigint - seen_ms < $3::bigint;
+
+-- name: load_members
+-- Members younger than the keeping time, with what they acknowledged of one shard.
+SELECT m.host, m.instance, m.group_name, m.instant_ms, m.seen_ms, m.left_ms, m.spent,
+    coalesce(a.epoch, 0) AS epoch, coalesce(a.acknowledged_ms, 0) AS acknowledged_ms
+FROM permit_member m
+LEFT JOIN permit_acknowledgement a
+    ON a.host = m.host AND a.instance = m.instance AND a.shard = $1::integer
+WHERE $2::bigint - m.seen_ms < $3::bigint;
+
+-- name: largest_reported_epoch
+-- The largest epoch that anybody reported to hold of a shard.
+SELECT coalesce(max(epoch), 0) FROM permit_acknowledgement WHERE shard = $1::integer;
+
+-- name: known_host
+-- Whether any member under a host name is on record.
+SELECT EXISTS (SELECT FROM permit_member WHERE host = $1::text);
+
+-- name: remove_usage
+-- Accounts past the TTL, a few at a time.
+DELETE FROM permit_usage WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM permit_usage WHERE $1::bigint - seen_ms >= $2::bigint LIMIT $3::integer));
+
+-- name: remove_acknowledgements
+-- Acknowledgements of members that are about to be forgotten, a few members at a time.
+DELETE FROM permit_acknowledgement a USING (
+    SELECT host, instance FROM permit_member WHERE $1::bigint - seen_ms >= $2::bigint
+    ORDER BY host, instance LIMIT $3::integer) gone
+WHERE a.host = gone.host AND a.instance = gone.instance;
+
+-- name: remove_members
+-- Members past the keeping time, a few at a time.
+DELETE FROM permit_member WHERE (host, instance) IN (
+    SELECT host, instance FROM permit_member WHERE $1::bigint - seen_ms >= $2::bigint
+    ORDER BY host, instance LIMIT $3::integer);
+
+-- name: list_destinations
+-- Destinations in ascending order of name.
+SELECT name, capacity, window_seconds, policy, changed_at_ms, removed FROM permit_destination
+WHERE NOT removed OR $1::boolean ORDER BY name;
+
+-- name: put_destination
+-- Create or change a destination; no row comes back where window_seconds differs.
+INSERT INTO permit_destination AS stored (name, capacity, window_seconds, policy, changed_at_ms)
+VALUES ($1::text, $2::bigint, $3::integer, $4::jsonb, $5::bigint)
+ON CONFLICT (name) DO UPDATE
+SET capacity = excluded.capacity, policy = excluded.policy, changed_at_ms = excluded.changed_at_ms,
+    removed = false
+WHERE stored.window_seconds = excluded.window_seconds
+RETURNING (xmax = 0) AS created;
+
+-- name: remove_destination
+-- Mark a destination removed.
+UPDATE permit_destination SET removed = true, changed_at_ms = $2::bigint
+WHERE name = $1::text AND NOT removed;
+
+-- name: forget_destination
+-- Delete a removed destination for good.
+DELETE FROM permit_destination WHERE name = $1::text AND removed;
+
+-- name: acquire_leases
+-- Take free or expired leases and renew held ones; a take-over raises the number.
+INSERT INTO permit_lease AS stored (shard, number, holder, expires_ms)
+SELECT shard, 1, $2::text, $3::bigint + $4::bigint FROM unnest($1::integer[]) AS shard ORDER BY shard
+ON CONFLICT (shard) DO UPDATE
+SET number = stored.number + CASE WHEN stored.holder = excluded.holder THEN 0 ELSE 1 END,
+    holder = excluded.holder, expires_ms = excluded.expires_ms
+WHERE stored.holder = excluded.holder OR stored.expires_ms <= $3::bigint;
+
+-- name: load_leases
+-- The state of some leases.
+SELECT shard, number, holder, expires_ms, epoch, valid_until_ms, memory FROM permit_lease
+WHERE shard = ANY($1::integer[]) ORDER BY shard;
+
+-- name: record_epoch
+-- Record an epoch and the memory, unless somebody else has taken the lease.
+UPDATE permit_lease SET epoch = $3::bigint, memory = $5::jsonb,
+    valid_until_ms = greatest(valid_until_ms, $4::bigint)
+WHERE shard = $1::integer AND number = $2::bigint AND epoch < $3::bigint;
+
+-- name: release_leases
+-- Let go of every lease held, keeping its record.
+UPDATE permit_lease SET expires_ms = 0, holder = '' WHERE holder = $1::text;
+
+-- name: delete_reasons
+-- Forget the reasons of destinations that get new ones.
+DELETE FROM permit_reason WHERE destination = ANY($1::text[]);
+
+-- name: insert_reasons
+-- Keep one reason a member and destination.
+INSERT INTO permit_reason (destination, host, instance, shard, epoch, reason)
+SELECT d, h, i, $1::integer, $2::bigint, r
+FROM unnest($3::text[], $4::text[], $5::text[], $6::jsonb[]) AS rows(d, h, i, r);
+
+-- name: load_reasons
+-- The reasons of a host's members.
+SELECT epoch, reason FROM permit_reason WHERE destination = $1::text AND host = $2::text
+ORDER BY instance;

@@ -1,0 +1,55 @@
+"""Every metric by name: kind, unit, labels and meaning. The reference page comes from here.
+
+Decides names only; an adapter counts them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+REJECTED: Final = "permit_ingest_rejected_total"
+REJECTED_NOT_KEPT: Final = "permit_ingest_rejected_not_kept_total"
+CLAMPED: Final = "permit_ingest_clamped_total"
+EXPIRED: Final = "permit_ingest_expired_total"
+STORED: Final = "permit_ingest_stored_total"
+STALE: Final = "permit_ingest_stale_total"
+STORE_RETRIES: Final = "permit_ingest_store_retries_total"
+LAG_RECORDS: Final = "permit_ingest_lag_records"
+ROUNDS: Final = "permit_rounds_total"
+ROUND_SECONDS: Final = "permit_round_seconds"
+BROKEN: Final = "permit_invariants_broken_total"
+EPOCH: Final = "permit_epoch"
+LEADING: Final = "permit_leading_shards"
+LEARNING: Final = "permit_learning_shards"
+HTTP_REQUESTS: Final = "permit_http_requests_total"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric."""
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    unit: str
+    meaning: str
+    labels: tuple[str, ...] = ()
+
+
+CATALOGUE: Final = (
+    Metric(REJECTED, "counter", "messages and tuples", "Refused on validation", ("reason",)),
+    Metric(REJECTED_NOT_KEPT, "counter", "messages", "Refused and lost: the topic was away"),
+    Metric(CLAMPED, "counter", "instants", "Set back from the future to the trusted clock"),
+    Metric(EXPIRED, "counter", "tuples", "Left out: past the TTL when they came"),
+    Metric(STORED, "counter", "tuples", "Written to PostgreSQL"),
+    Metric(STALE, "counter", "tuples", "Changed nothing: older than or equal to the stored one"),
+    Metric(STORE_RETRIES, "counter", "attempts", "PostgreSQL was away and is tried again"),
+    Metric(LAG_RECORDS, "gauge", "records", "Waiting in the partitions of this process"),
+    Metric(ROUNDS, "counter", "rounds", "Rounds run, by what came of them", ("outcome",)),
+    Metric(ROUND_SECONDS, "histogram", "seconds", "From the snapshot to the published pointer"),
+    Metric(BROKEN, "counter", "rounds", "Stopped: the document would have broken an invariant"),
+    Metric(EPOCH, "gauge", "epoch", "Newest epoch published", ("shard",)),
+    Metric(LEADING, "gauge", "shards", "Planned by this process"),
+    Metric(LEARNING, "gauge", "shards", "Repeating their last shares"),
+    Metric(HTTP_REQUESTS, "counter", "requests", "Answered", ("route", "status")),
+)
