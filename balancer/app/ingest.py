@@ -161,7 +161,6 @@ class Ingest:
         await self._usage_log.commit(records)
         if accepted:
             self._last_batch_ms = self._clock.now_ms()
-        self._oldest_waiting_ms = None
         changed = {
             entry.destination
             for _, done in accepted
@@ -232,5 +231,7 @@ class Ingest:
     async def _look_at_lag(self, *, empty: bool) -> None:
         position = await self._usage_log.position()
         self._metrics.gauge(catalogue.LAG_RECORDS, position.lag_records)
-        if empty and position.assigned_partitions and position.lag_records == 0:
-            self._caught_up = True
+        if position.lag_records == 0:
+            self._oldest_waiting_ms = None
+            if empty and position.assigned_partitions:
+                self._caught_up = True

@@ -105,8 +105,8 @@ class KafkaUsageLog:
         if not offsets:
             return
         # A rebalance took the partitions: whoever has them now reads the records again.
-        with contextlib.suppress(CommitFailedError, IllegalStateError):
-            async with _bounded("take a commit", CALL_SECONDS):
+        async with _bounded("take a commit", CALL_SECONDS):
+            with contextlib.suppress(CommitFailedError, IllegalStateError):
                 await consumer.commit(offsets)
 
     async def position(self) -> LogPosition:
@@ -117,8 +117,8 @@ class KafkaUsageLog:
         async with _bounded("tell the lag", CALL_SECONDS):
             for place in assigned:
                 end = consumer.highwater(place)
-                if end is not None:
-                    lag += max(0, end - await consumer.position(place))
+                # Not fetched yet: nobody knows, so it counts as behind.
+                lag += 1 if end is None else max(0, end - await consumer.position(place))
         return LogPosition(assigned_partitions=len(assigned), lag_records=lag)
 
     async def reject(self, record: UsageRecord, reason: RejectReason, detail: str) -> None:

@@ -1,1 +1,1 @@
-"""s3 part of the balancer."""
+"""S3 and what speaks like it: documents, pointers, layout."""

@@ -1,1 +1,0 @@
-"""http part of the balancer."""

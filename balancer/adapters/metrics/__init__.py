@@ -1,1 +1,0 @@
-"""metrics part of the balancer."""

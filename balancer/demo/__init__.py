@@ -1,0 +1,1 @@
+"""The demonstration: a limited destination, real worker processes, and a live account of both."""
