@@ -28,6 +28,10 @@ class UnavailableError(BalancerError):
     """A dependency did not answer, or its answer is not known; trying again later can help."""
 
 
+class RefusedError(BalancerError):
+    """The database refuses a value of what was to be stored; trying the same again is in vain."""
+
+
 class ConflictError(BalancerError):
     """Somebody else changed what this call was based on, or the change is not allowed."""
 

@@ -37,7 +37,9 @@ class UsageRecord:
     """One message as read: nothing of its content is trusted.
 
     ``appended_ms`` is the broker's own time of appending, None where the topic does not tell.
-    ``key`` is the host as the producer set it; ``headers`` by lower-case name.
+    ``key`` is the host as the producer set it; ``headers`` by lower-case name. ``backlog`` says
+    that it lay in the log already when this reader started; ``unreadable`` that the log's client
+    could not take it apart, so that there is no body.
     """
 
     partition: int
@@ -45,6 +47,9 @@ class UsageRecord:
     body: bytes | None
     headers: Mapping[str, bytes]
     appended_ms: int | None
+    key: bytes | None = None
+    backlog: bool = False
+    unreadable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +163,10 @@ class Repository(Protocol):
 
         Writes only where the stored instant is older; equal instants change nothing. A member that
         said goodbye stays gone, whatever comes after. Keys are sorted, duplicates merged first.
+
+        Raises:
+            UnavailableError: nothing is known to be stored; the same may be stored again later.
+            RefusedError: a value in them can never be stored; nothing was.
         """
         ...
 
@@ -242,15 +251,36 @@ class StoredShard:
     unreadable_epochs: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class CurrentShard:
+    """The documents that a shard's pointer names, newest first, and the pointer's tag."""
+
+    documents: tuple[Document, ...]
+    tag: str | None
+
+
 class DocumentStore(Protocol):
     """S3: layout, documents and pointers."""
+
+    async def check(self) -> None:
+        """Check that the store can be used.
+
+        Raises:
+            UnavailableError: where it does not answer.
+            BalancerError: where it refuses; names the setting.
+        """
+        ...
 
     async def open_layout(self, shards: int, *, create: bool = True) -> tuple[int, bool]:
         """Return (number of shards in force, whether this call created the layout)."""
         ...
 
     async def load(self, shard: int, *, now_ms: int) -> StoredShard:
-        """Read a shard from the store."""
+        """Read a shard from the store, what was read before excepted."""
+        ...
+
+    async def current(self, shard: int, *, tag: str | None) -> CurrentShard | None:
+        """Read what the pointer names; None where it is still the one tagged."""
         ...
 
     async def publish(self, document: Document, *, keep: Sequence[int], tag: str | None) -> str:

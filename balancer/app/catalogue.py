@@ -12,6 +12,7 @@ REJECTED: Final = "permit_ingest_rejected_total"
 REJECTED_NOT_KEPT: Final = "permit_ingest_rejected_not_kept_total"
 CLAMPED: Final = "permit_ingest_clamped_total"
 EXPIRED: Final = "permit_ingest_expired_total"
+SKIPPED: Final = "permit_ingest_skipped_total"
 STORED: Final = "permit_ingest_stored_total"
 STALE: Final = "permit_ingest_stale_total"
 STORE_RETRIES: Final = "permit_ingest_store_retries_total"
@@ -23,6 +24,11 @@ EPOCH: Final = "permit_epoch"
 LEADING: Final = "permit_leading_shards"
 LEARNING: Final = "permit_learning_shards"
 HTTP_REQUESTS: Final = "permit_http_requests_total"
+HTTP_WAITING: Final = "permit_http_waiting"
+DEPENDENCY_UP: Final = "permit_dependency_up"
+TASK_RESTARTS: Final = "permit_task_restarts_total"
+FILES_REMOVED: Final = "permit_files_removed_total"
+ROWS_REMOVED: Final = "permit_rows_removed_total"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +47,7 @@ CATALOGUE: Final = (
     Metric(REJECTED_NOT_KEPT, "counter", "messages", "Refused and lost: the topic was away"),
     Metric(CLAMPED, "counter", "instants", "Set back from the future to the trusted clock"),
     Metric(EXPIRED, "counter", "tuples", "Left out: past the TTL when they came"),
+    Metric(SKIPPED, "counter", "messages", "Found at start on a topic without LogAppendTime"),
     Metric(STORED, "counter", "tuples", "Written to PostgreSQL"),
     Metric(STALE, "counter", "tuples", "Changed nothing: older than or equal to the stored one"),
     Metric(STORE_RETRIES, "counter", "attempts", "PostgreSQL was away and is tried again"),
@@ -52,4 +59,9 @@ CATALOGUE: Final = (
     Metric(LEADING, "gauge", "shards", "Planned by this process"),
     Metric(LEARNING, "gauge", "shards", "Repeating their last shares"),
     Metric(HTTP_REQUESTS, "counter", "requests", "Answered", ("route", "status")),
+    Metric(HTTP_WAITING, "gauge", "requests", "Held until something changes"),
+    Metric(DEPENDENCY_UP, "gauge", "0 or 1", "Answered when it was last asked", ("dependency",)),
+    Metric(TASK_RESTARTS, "counter", "restarts", "A part of the service failed", ("task",)),
+    Metric(FILES_REMOVED, "counter", "files", "Old documents removed from the store"),
+    Metric(ROWS_REMOVED, "counter", "rows", "Expired rows removed from PostgreSQL"),
 )

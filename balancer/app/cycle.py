@@ -1,30 +1,47 @@
 """One round of one shard: snapshot, plan, fence, publish, serve.
 
 Decides the order of steps and what a fault means for the round: whatever goes wrong, what is in
-force stays in force, and nothing is assumed of a put whose outcome is not known. Knows no rule of
-planning and no driver.
+force stays in force, and nothing is assumed of a put whose outcome is not known: each round reads
+the store anew. Knows no rule of planning, no driver, and not when rounds are due.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from balancer.app import catalogue
 from balancer.app.view import DistributionView
-from balancer.core.learning import wait_for_lost_documents
-from balancer.core.model import Destination, Plan, RoundKind, Snapshot
+from balancer.core.learning import (
+    IngestView,
+    Learning,
+    ingest_is_current,
+    next_learning,
+    wait_for_lost_documents,
+)
+from balancer.core.model import Destination, MemberRecord, Memory, Plan, RoundKind, Snapshot
 from balancer.core.planner import plan
 from balancer.errors import BalancerError, ConflictError
-from balancer.ports import Clock, DocumentStore, LeaseRecord, Metrics, Repository, StoredShard
+from balancer.ports import (
+    Clock,
+    DocumentStore,
+    LeaseRecord,
+    Metrics,
+    Repository,
+    ShardRows,
+    StoredShard,
+)
 from worker_sdk.wire.distribution import Document
+from worker_sdk.wire.limits import EPOCH_MAX
 from worker_sdk.wire.pointer import shard_of
 
-KEEP_TTLS: Final = 4
-"""Members stay on record for so many TTLs, and longer while a document that names them is valid."""
+REPORTED_EPOCH_MAX: Final = EPOCH_MAX // 2
+"""A larger epoch in a report is nonsense and may not use up the numbers that are left."""
 
-_log = logging.getLogger("balancer.cycle")
+_log = logging.getLogger("balancer.rounds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +51,70 @@ class CycleLimits:
     round_ms: int
     ttl_ms: int
 
-    @property
-    def keep_ms(self) -> int:
-        """How long a member stays on record."""
-        return KEEP_TTLS * self.ttl_ms
+    def keep_ms(self, destinations: Iterable[Destination]) -> int:
+        """Return how long a member stays on record: as long as a document may name it."""
+        longest_ms = 0
+        for destination in destinations:
+            policy = destination.policy
+            valid_ms = (
+                3 * max(self.round_ms, destination.window_seconds * 1000)
+                if policy.valid_for_seconds is None
+                else policy.valid_for_seconds * 1000
+            )
+            window_ms = 2 * max(self.round_ms, destination.window_seconds * 1000)
+            longest_ms = max(longest_ms, valid_ms + window_ms + policy.on_expiry.for_ms)
+        return 2 * self.ttl_ms + longest_ms
+
+
+@dataclass(slots=True)
+class Desk:
+    """What the planner of one shard carries from round to round.
+
+    Attributes:
+        shard: its number.
+        number: of the lease.
+        memory: of the planner.
+        epoch: largest epoch recorded, whether or not it was published.
+        published_epoch: largest epoch that must be in the store.
+        valid_until_ms: latest instant until which any recorded document gives permits.
+        learning: whether shares are repeated.
+        wait_until_ms: nothing is published before, since documents were lost.
+        unreadable: epochs of files that were waited for already.
+    """
+
+    shard: int
+    number: int
+    memory: Memory
+    epoch: int = 0
+    published_epoch: int = 0
+    valid_until_ms: int = 0
+    learning: Learning = field(default_factory=Learning)
+    wait_until_ms: int = 0
+    unreadable: set[int] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, lease: LeaseRecord) -> Desk:
+        """Return the desk of whoever has just taken a lease."""
+        return cls(
+            shard=lease.shard,
+            number=lease.number,
+            memory=lease.memory,
+            epoch=lease.epoch,
+            published_epoch=lease.epoch,
+            valid_until_ms=lease.valid_until_ms,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What came of a round: a word for counting, a sentence for people."""
+
+    outcome: str
+    sentence: str
 
 
 class Cycle:
-    """Runs rounds; holds nothing that is not in the repository or the store."""
+    """Runs rounds."""
 
     def __init__(
         self,
@@ -59,120 +132,170 @@ class Cycle:
         self._metrics = metrics
         self._limits = limits
 
-    async def run(self, lease: LeaseRecord, kind: RoundKind, *, learning: bool) -> str:
-        """Run one round of the lease's shard; return what came of it in one sentence.
+    async def run(
+        self,
+        desk: Desk,
+        kind: RoundKind,
+        ingest: IngestView,
+        *,
+        may_publish: Callable[[], bool] = lambda: True,
+    ) -> Told:
+        """Run one round of the desk's shard.
 
         Args:
-            lease: of the shard, held by the caller.
+            desk: the shard's; changed by what came of the round.
             kind: regular or early.
-            learning: whether ingest is not current, so that shares are repeated.
+            ingest: what is known of ingest.
+            may_publish: whether the lease is still held, by a clock that never steps.
 
         Raises:
             UnavailableError: where repository or store do not answer.
             ConflictError: where somebody else publishes this shard.
         """
-        shard = lease.shard
         started_ms = self._clock.monotonic_ms()
         now_ms = self._clock.now_ms()
-        stored = await self._store.load(shard, now_ms=now_ms)
-        self._serve(shard, stored, now_ms)
-        lost = wait_for_lost_documents(
-            recorded_epoch=lease.epoch,
-            largest_stored_epoch=stored.largest_epoch,
-            recorded_valid_until_ms=lease.valid_until_ms,
-        )
-        if lost.active(now_ms) or stored.unreadable_epochs:
-            return self._outcome(f"shard {shard}: waits, published documents are missing", "waits")
-        snapshot = await self._snapshot(lease, kind, stored, now_ms, learning=learning)
-        outcome = plan(snapshot, lease.memory, now_ms)
+        stored = await self._store.load(desk.shard, now_ms=now_ms)
+        await self._view.show(desk.shard, pointed_documents(stored))
+        self._mind_losses(desk, stored, now_ms)
+        if now_ms < desk.wait_until_ms:
+            seconds = (desk.wait_until_ms - now_ms) // 1000 + 1
+            return self._told(
+                "waits",
+                f"shard {desk.shard}: published documents are lost; waits {seconds} s until none "
+                "can be in force",
+            )
+        destinations = await self._destinations(desk.shard)
+        rows = await self._rows(desk.shard, destinations, now_ms)
+        self._learn(desk, ingest, stored, rows, now_ms)
+        snapshot = self._snapshot(desk, kind, stored, destinations, rows, now_ms)
+        planned_ms = self._clock.now_ms()
+        outcome = await asyncio.to_thread(plan, snapshot, desk.memory, planned_ms)
         if outcome.broken:
             self._metrics.count(catalogue.BROKEN)
-            _log.error("%s", outcome.sentence, extra={"action": "broken"})
-            return self._outcome(outcome.sentence, "broken")
+            return self._told("broken", outcome.sentence)
         if outcome.document is None:
             await self._forget(outcome)
-            return self._outcome(outcome.sentence, "nothing")
-        await self._publish(lease, outcome, outcome.document, stored, now_ms)
-        await self._repository.store_reasons(shard, outcome.document.epoch, outcome.reasons)
+            return self._told("nothing", outcome.sentence)
+        if not may_publish():
+            raise ConflictError(f"the lease of shard {desk.shard} has run out")
+        await self._publish(desk, outcome, outcome.document, stored)
+        await self._keep_reasons(desk.shard, outcome, outcome.document)
         await self._forget(outcome)
         took_ms = self._clock.monotonic_ms() - started_ms
         self._metrics.observe(catalogue.ROUND_SECONDS, took_ms / 1000)
-        self._metrics.gauge(catalogue.EPOCH, outcome.document.epoch, {"shard": str(shard)})
-        return self._outcome(outcome.sentence, "published")
+        self._metrics.gauge(catalogue.EPOCH, outcome.document.epoch, {"shard": str(desk.shard)})
+        return self._told("published", f"{outcome.sentence}, published in {took_ms} ms")
 
-    def _outcome(self, sentence: str, outcome: str) -> str:
+    def _told(self, outcome: str, sentence: str) -> Told:
         self._metrics.count(catalogue.ROUNDS, 1, {"outcome": outcome})
-        _log.info("%s", sentence, extra={"action": outcome})
-        return sentence
+        level = {"broken": logging.ERROR, "waits": logging.WARNING, "nothing": logging.DEBUG}
+        _log.log(level.get(outcome, logging.INFO), "%s", sentence, extra={"action": outcome})
+        return Told(outcome, sentence)
 
-    async def _snapshot(
-        self,
-        lease: LeaseRecord,
-        kind: RoundKind,
-        stored: StoredShard,
-        now_ms: int,
-        *,
-        learning: bool,
-    ) -> Snapshot:
-        known = await self._repository.list_destinations(include_removed=True)
-        mine: tuple[Destination, ...] = tuple(
-            destination
-            for destination in known
-            if shard_of(destination.name, self._view.shards) == lease.shard
+    def _mind_losses(self, desk: Desk, stored: StoredShard, now_ms: int) -> None:
+        """Wait out what was published and cannot be read; each loss is waited for once."""
+        lost = wait_for_lost_documents(
+            recorded_epoch=desk.published_epoch,
+            largest_stored_epoch=stored.largest_epoch,
+            recorded_valid_until_ms=desk.valid_until_ms,
         )
-        longest_ms = max((doc.valid_until_ms - now_ms for doc in stored.documents), default=0)
-        rows = await self._repository.load_shard(
-            lease.shard,
-            [destination.name for destination in mine],
+        desk.published_epoch = min(desk.published_epoch, stored.largest_epoch)
+        if not desk.unreadable.issuperset(stored.unreadable_epochs):
+            lost = Learning(desk.valid_until_ms)
+        desk.unreadable = set(stored.unreadable_epochs)
+        if lost.active(now_ms):
+            desk.wait_until_ms = max(desk.wait_until_ms, lost.until_ms)
+
+    def _learn(
+        self, desk: Desk, ingest: IngestView, stored: StoredShard, rows: ShardRows, now_ms: int
+    ) -> None:
+        # Whoever stored it, a report in the repository is one that somebody took in.
+        newest_ms = max((member.seen_ms for member in rows.members), default=0)
+        heard_ms = max(ingest.last_batch_ms or 0, min(newest_ms, now_ms)) or None
+        current = ingest_is_current(
+            replace(ingest, last_batch_ms=heard_ms), now_ms, self._limits.round_ms
+        )
+        desk.learning = next_learning(
+            desk.learning,
+            current=current,
+            ever_published=anybody_may_be_spending(stored.documents, rows.members),
             now_ms=now_ms,
             ttl_ms=self._limits.ttl_ms,
-            keep_ms=self._limits.keep_ms + max(0, longest_ms),
+        )
+
+    async def _destinations(self, shard: int) -> tuple[Destination, ...]:
+        known = await self._repository.list_destinations(include_removed=True)
+        return tuple(
+            destination
+            for destination in known
+            if shard_of(destination.name, self._view.shards) == shard
+        )
+
+    async def _rows(
+        self, shard: int, destinations: Sequence[Destination], now_ms: int
+    ) -> ShardRows:
+        return await self._repository.load_shard(
+            shard,
+            [destination.name for destination in destinations],
+            now_ms=now_ms,
+            ttl_ms=self._limits.ttl_ms,
+            keep_ms=self._limits.keep_ms(destinations),
+        )
+
+    def _snapshot(
+        self,
+        desk: Desk,
+        kind: RoundKind,
+        stored: StoredShard,
+        destinations: tuple[Destination, ...],
+        rows: ShardRows,
+        now_ms: int,
+    ) -> Snapshot:
+        reported = rows.largest_reported_epoch
+        floor = max(
+            desk.epoch, stored.largest_epoch, reported if reported <= REPORTED_EPOCH_MAX else 0
         )
         return Snapshot(
-            shard=lease.shard,
+            shard=desk.shard,
             kind=kind,
             round_ms=self._limits.round_ms,
             ttl_ms=self._limits.ttl_ms,
-            destinations=mine,
+            destinations=destinations,
             members=rows.members,
             usage=rows.usage,
             documents=stored.documents,
             current_epoch=max(stored.pointed_epochs, default=0),
-            epoch_floor=max(lease.epoch, stored.largest_epoch, rows.largest_reported_epoch),
-            learning=learning,
+            epoch_floor=floor,
+            learning=desk.learning.active(now_ms),
+            pointed_epochs=stored.pointed_epochs,
         )
 
     async def _publish(
-        self,
-        lease: LeaseRecord,
-        outcome: Plan,
-        document: Document,
-        stored: StoredShard,
-        now_ms: int,
+        self, desk: Desk, outcome: Plan, document: Document, stored: StoredShard
     ) -> None:
-        extension_ms = max(
-            (line.terms.on_expiry.for_ms for line in document.destinations), default=0
-        )
+        valid_until_ms = gives_until_ms(document)
+        desk.epoch = document.epoch
         # First the record, fenced: whoever lost the lease stops here, before any put.
         if not await self._repository.record_epoch(
-            lease.shard,
-            lease.number,
+            desk.shard,
+            desk.number,
             document.epoch,
-            valid_until_ms=document.valid_until_ms + extension_ms,
+            valid_until_ms=valid_until_ms,
             memory=outcome.memory,
         ):
-            raise ConflictError(f"the lease of shard {lease.shard} was taken over")
-        in_use = documents_in_use(stored, now_ms)
-        await self._store.publish(document, keep=[kept.epoch for kept in in_use], tag=stored.tag)
-        self._view.publish(lease.shard, [document, *in_use])
+            raise ConflictError(f"the lease of shard {desk.shard} was taken over")
+        desk.valid_until_ms = max(desk.valid_until_ms, valid_until_ms)
+        await self._store.publish(document, keep=outcome.keep, tag=stored.tag)
+        desk.published_epoch = document.epoch
+        desk.memory = outcome.memory
+        kept = [known for known in stored.documents if known.epoch in outcome.keep]
+        await self._view.show(desk.shard, [document, *kept])
 
-    def _serve(self, shard: int, stored: StoredShard, now_ms: int) -> None:
-        self._view.publish(shard, documents_in_use(stored, now_ms))
-
-    async def follow(self, shard: int) -> None:
-        """Take what another process has published, to serve it."""
-        now_ms = self._clock.now_ms()
-        self._serve(shard, await self._store.load(shard, now_ms=now_ms), now_ms)
+    async def _keep_reasons(self, shard: int, outcome: Plan, document: Document) -> None:
+        try:
+            await self._repository.store_reasons(shard, document.epoch, outcome.reasons)
+        except BalancerError as error:
+            _log.warning("reasons are not kept: %s", error, extra={"action": "reasons"})
 
     async def _forget(self, outcome: Plan) -> None:
         for name in outcome.forget:
@@ -181,16 +304,42 @@ class Cycle:
             except BalancerError as error:
                 _log.warning("%s", error, extra={"action": "forget"})
 
+    async def clean(self, shard: int, *, keep_files_ms: int) -> int:
+        """Remove the shard's files that nobody needs and that are old; return how many."""
+        now_ms = self._clock.now_ms()
+        stored = await self._store.load(shard, now_ms=now_ms)
+        needed = {document.epoch for document in stored.documents}
+        needed.update(stored.pointed_epochs, stored.unreadable_epochs)
+        return await self._store.remove_older(
+            shard, before_ms=now_ms - keep_files_ms, keep=sorted(needed)
+        )
 
-def documents_in_use(stored: StoredShard, now_ms: int) -> list[Document]:
-    """Return the pointed documents, newest first, as far back as one covers the present window."""
+
+def pointed_documents(stored: StoredShard) -> list[Document]:
+    """Return the documents that the pointer names, newest first."""
     pointed = set(stored.pointed_epochs)
-    documents = [document for document in stored.documents if document.epoch in pointed]
-    last = 0
-    for number, document in enumerate(documents):
-        if any(
-            line.terms.covers(now_ms // (line.terms.window_seconds * 1000))
-            for line in document.destinations
-        ):
-            last = number
-    return documents[: last + 1]
+    return [document for document in stored.documents if document.epoch in pointed]
+
+
+def gives_until_ms(document: Document) -> int:
+    """Return until when a document gives or promises permits, ``on_expiry`` included."""
+    extensions_ms = [
+        line.terms.on_expiry.for_ms
+        for line in document.destinations
+        if line.terms.on_expiry.permille
+    ]
+    return document.valid_until_ms + max(extensions_ms, default=0)
+
+
+def anybody_may_be_spending(documents: Iterable[Document], members: Iterable[MemberRecord]) -> bool:
+    """Say whether a document gives a share to a member that has not said goodbye.
+
+    Where none does there is nobody whose silence could be misread, and nothing to repeat.
+    """
+    left = {record.member for record in members if record.left_ms is not None}
+    return any(
+        entry.member not in left
+        for document in documents
+        for line in document.destinations
+        for entry in line.entries
+    )

@@ -7,28 +7,21 @@ Decides how a user's mistake and an absent dependency are told: one line, no tra
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 
-def main() -> int:
-    """Run the command line."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return its exit code.
+
+    Args:
+        arguments: without the program's name; None for those of the process.
+    """
     try:
-        import click  # noqa: PLC0415 - so that a missing extra is told in one line
-    except ModuleNotFoundError:
-        sys.stderr.write("permit-balancer needs: pip install 'permit-balancer[balancer]'\n")
+        from balancer.commands.group import run  # noqa: PLC0415 - a missing extra is one line
+    except ModuleNotFoundError as error:
+        sys.stderr.write(
+            f"permit-balancer: the package {error.name} is missing; "
+            "run: pip install 'permit-balancer[balancer]'\n"
+        )
         return 1
-    from balancer.commands.migrate import migrate  # noqa: PLC0415
-    from worker_sdk.errors import PermitError  # noqa: PLC0415
-
-    group = click.Group("permit-balancer", help="Share a fixed capacity among a fleet of workers.")
-    group.add_command(migrate)
-    try:
-        group.main(standalone_mode=False)
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
-    except click.Abort:
-        return 1
-    except PermitError as error:
-        sys.stderr.write(f"permit-balancer: {error}\n")
-        return 1
-    return 0
+    return run(arguments)

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
+
+from balancer.commands.common import config_option, json_option, print_json
 
 
 @click.command()
-def migrate() -> None:
+@config_option
+@json_option
+def migrate(*, config_file: Path | None, as_json: bool) -> None:
     """Bring the database of PERMIT_POSTGRES_DSN up to date.
 
-    Needs a role that may create tables. Two at once wait for one another.
+    Needs a role that may create tables; `serve` needs one that reads and writes rows. Two at once
+    wait for one another. Running it again does nothing.
     """
     from balancer.adapters.postgres.schema import migrate as run  # noqa: PLC0415
-    from balancer.settings import load_database_settings  # noqa: PLC0415
+    from balancer.compose import postgres_dsn  # noqa: PLC0415
+    from balancer.settings import load_settings  # noqa: PLC0415
 
-    revision = run(load_database_settings().postgres_dsn.get_secret_value())
-    click.echo(f"schema is at revision {revision}")
+    revision = run(postgres_dsn(load_settings(config_file)))
+    if as_json:
+        print_json({"revision": revision})
+    else:
+        click.echo(f"the schema is at revision {revision}")

@@ -189,6 +189,8 @@ class Snapshot:
         current_epoch: epoch of the newest document that the pointer names; 0 for none.
         epoch_floor: largest epoch known from lease, store and reports.
         learning: nothing may be planned from what is known; repeat what is in force.
+        pointed_epochs: all epochs that the pointer names; None where only the newest is known, and
+            every older document counts as named.
     """
 
     shard: int
@@ -202,6 +204,7 @@ class Snapshot:
     current_epoch: int
     epoch_floor: int
     learning: bool = False
+    pointed_epochs: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +263,7 @@ class Plan:
         sentence: what was done and why, in one sentence for the log.
         broken: invariants that the document would break; it must not be published then.
         forget: removed destinations of which no document gives permits any more.
+        keep: older epochs that the pointer must name beside the new one, newest first.
     """
 
     document: Document | None
@@ -268,3 +272,4 @@ class Plan:
     sentence: str
     broken: tuple[str, ...] = ()
     forget: tuple[str, ...] = ()
+    keep: tuple[int, ...] = ()

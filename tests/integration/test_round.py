@@ -11,8 +11,9 @@ from balancer.adapters.postgres.repository import PostgresRepository
 from balancer.adapters.postgres.schema import migrate
 from balancer.adapters.s3.objects import S3Config
 from balancer.adapters.s3.store import S3DocumentStore
-from balancer.app.cycle import Cycle, CycleLimits
+from balancer.app.cycle import Cycle, CycleLimits, Desk
 from balancer.app.view import DistributionView
+from balancer.core.learning import IngestView
 from balancer.core.model import Destination, Policy, RoundKind
 from balancer.embedded import S3Part
 from balancer.errors import ConflictError
@@ -75,7 +76,9 @@ class Service:
         await self.repository.store_batches([AcceptedBatch(batch, self.clock.ms, self.clock.ms)])
 
     async def round(self, kind: RoundKind, holder: str = "one") -> str:
-        return await self.cycle.run(await self.lease(holder), kind, learning=False)
+        desk = Desk.of(await self.lease(holder))
+        told = await self.cycle.run(desk, kind, IngestView(self.clock.ms, 0, caught_up=True))
+        return told.sentence
 
     def read(self, engine: Engine) -> None:
         body = self.view.host_answer(engine.host, engine.instance)
@@ -145,7 +148,8 @@ async def test_who_lost_the_lease_does_not_publish(dsn: str, config: S3Config) -
     assert "sound" in await service.round(RoundKind.REGULAR, holder="two")
     service.clock.ms += ROUND_MS
     with pytest.raises(ConflictError, match="lease"):
-        await service.cycle.run(old, RoundKind.REGULAR, learning=False)
+        view = IngestView(service.clock.ms, 0, caught_up=True)
+        await service.cycle.run(Desk.of(old), RoundKind.REGULAR, view)
     await service.repository.close()
 
 

@@ -6,7 +6,7 @@ Decides how long a call may take and what an S3 error means. Knows no document.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +14,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from balancer.errors import BalancerError, ConflictError, UnavailableError
+from balancer.errors import BalancerError, ConflictError, SettingsError, UnavailableError
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -22,18 +22,16 @@ if TYPE_CHECKING:
 CONNECT_SECONDS: Final = 3
 READ_SECONDS: Final = 5
 ATTEMPTS: Final = 2
-CONFLICTS: Final = frozenset({"PreconditionFailed", "ConditionalRequestConflict", "412", "409"})
-MISSING: Final = frozenset({"NoSuchKey", "404", "NotFound"})
-REFUSED: Final = frozenset(
-    {
-        "403",
-        "AccessDenied",
-        "InvalidAccessKeyId",
-        "SignatureDoesNotMatch",
-        "NoSuchBucket",
-        "InvalidBucketName",
-    }
+POOL_CONNECTIONS: Final = 16
+
+_CONFLICTS: Final = frozenset({"PreconditionFailed", "ConditionalRequestConflict", "412", "409"})
+_MISSING: Final = frozenset({"NoSuchKey", "404", "NotFound"})
+_FORBIDDEN: Final = frozenset({"AccessDenied", "Forbidden", "403"})
+_UNCHANGED: Final = frozenset({"NotModified", "304"})
+_WRONG_SETTINGS: Final = frozenset(
+    {"InvalidAccessKeyId", "SignatureDoesNotMatch", "NoSuchBucket", "InvalidBucketName"}
 )
+_WRONG_CHECKSUM: Final = frozenset({"InvalidArgument", "NotImplemented", "InvalidRequest", "400"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,27 +44,56 @@ class S3Config:
     region: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Content:
+    """An object as read; ``tag`` names this state of it."""
+
+    body: bytes
+    tag: str
+
+
+class _MissingError(BalancerError):
+    """There is no such object."""
+
+
+class _ForbiddenError(BalancerError):
+    """The object may not be read; a store that hides its listing says so of a missing one too."""
+
+
+class _UnchangedError(BalancerError):
+    """The object is the one whose tag was given."""
+
+
 class Bucket:
     """One prefix of a bucket; every call is bounded by seconds times attempts."""
 
     def __init__(self, config: S3Config) -> None:
         self._bucket = config.bucket
         self._prefix = f"{config.prefix.strip('/')}/" if config.prefix.strip("/") else ""
-        # A session of its own: the default one is not safe to make in several threads.
-        self._client: S3Client = boto3.session.Session().client(
-            "s3",
-            endpoint_url=config.endpoint_url,
-            region_name=config.region,
-            config=Config(
-                connect_timeout=CONNECT_SECONDS,
-                read_timeout=READ_SECONDS,
-                retries={"total_max_attempts": ATTEMPTS, "mode": "standard"},
-                s3={"addressing_style": "path"},
-                request_checksum_calculation="when_required",
-                response_checksum_validation="when_required",
-                max_pool_connections=16,
-            ),
-        )
+        self._has_read = False
+        try:
+            # A session of its own: the default one is not safe to make in several threads.
+            session = boto3.session.Session()
+            self._client: S3Client = session.client(
+                "s3",
+                endpoint_url=config.endpoint_url,
+                region_name=config.region or session.region_name or "us-east-1",
+                config=Config(
+                    connect_timeout=CONNECT_SECONDS,
+                    read_timeout=READ_SECONDS,
+                    retries={"total_max_attempts": ATTEMPTS, "mode": "standard"},
+                    s3={"addressing_style": "path"},
+                    # Stores other than Amazon's refuse the checksums that are sent by default.
+                    request_checksum_calculation="when_required",
+                    response_checksum_validation="when_required",
+                    max_pool_connections=POOL_CONNECTIONS,
+                ),
+            )
+        except (ValueError, BotoCoreError) as error:
+            raise SettingsError(
+                f"PERMIT_S3_ENDPOINT_URL: {error}; "
+                "for example PERMIT_S3_ENDPOINT_URL=http://127.0.0.1:9000"
+            ) from error
 
     def check(self) -> None:
         """Check that the bucket is there and may be listed.
@@ -75,23 +102,49 @@ class Bucket:
             BalancerError: it is not; names the setting.
             UnavailableError: S3 does not answer.
         """
-        with self._translated("be listed"):
-            self._client.list_objects_v2(Bucket=self._bucket, Prefix=self._prefix, MaxKeys=1)
+        try:
+            with self._translated("list the bucket"):
+                self._client.list_objects_v2(Bucket=self._bucket, Prefix=self._prefix, MaxKeys=1)
+        except (_ForbiddenError, _MissingError) as error:
+            raise self._refused("list the bucket", "AccessDenied") from error
 
-    def get(self, key: str, most_bytes: int) -> tuple[bytes, str] | None:
-        """Return (content, tag), None where there is no such object.
+    def get(
+        self, key: str, most_bytes: int, *, tag: str | None = None, may_hide: bool = False
+    ) -> Content | None:
+        """Return an object, None where there is none or it is still the one tagged.
+
+        Args:
+            key: relative to the prefix.
+            most_bytes: the most it may have.
+            tag: of the state that is known already.
+            may_hide: take "forbidden" for "not there yet", unless something was read before.
 
         Raises:
-            BalancerError: where the object is larger than ``most_bytes``, or reading is refused.
+            BalancerError: where it is larger, or reading it is refused.
+            UnavailableError: where S3 does not answer.
         """
+        condition = {} if tag is None else {"IfNoneMatch": tag}
         try:
             with self._translated(f"give {key}"):
-                answer = self._client.get_object(Bucket=self._bucket, Key=self._prefix + key)
-                if answer["ContentLength"] > most_bytes:
-                    raise BalancerError(f"the object {key} is over {most_bytes} bytes")
-                return answer["Body"].read(), answer["ETag"]
-        except _MissingError:
+                answer = self._client.get_object(
+                    Bucket=self._bucket,
+                    Key=self._prefix + key,
+                    **condition,  # type: ignore[arg-type]  # a dictionary of one known key
+                )
+                with closing(answer["Body"]) as stream:
+                    body = stream.read(most_bytes + 1)
+                if len(body) > most_bytes:
+                    raise BalancerError(f"S3: the object {key} is over {most_bytes} bytes")
+                if len(body) != answer["ContentLength"]:
+                    raise UnavailableError(f"S3 broke off while giving {key}")
+        except (_MissingError, _UnchangedError):
             return None
+        except _ForbiddenError as error:
+            if may_hide and not self._has_read:
+                return None
+            raise self._refused(f"give {key}", "AccessDenied") from error
+        self._has_read = True
+        return Content(body, answer["ETag"])
 
     def put(self, key: str, body: bytes, *, tag: str | None) -> str:
         """Put an object that must not exist (no ``tag``) or must be the one tagged; return its tag.
@@ -100,39 +153,64 @@ class Bucket:
             ConflictError: where that is not so.
             UnavailableError: where the outcome is not known.
         """
+        name = self._prefix + key
         try:
-            return self._put(key, body, tag)
-        except _MissingError:
-            raise ConflictError(f"S3 did not take {key}: it was deleted meanwhile") from None
+            with self._translated(f"take {key}"):
+                if tag is None:
+                    answer = self._client.put_object(
+                        Bucket=self._bucket, Key=name, Body=body, IfNoneMatch="*"
+                    )
+                else:
+                    answer = self._client.put_object(
+                        Bucket=self._bucket, Key=name, Body=body, IfMatch=tag
+                    )
+        except _MissingError as error:
+            raise ConflictError(f"S3 did not take {key}: it is there no longer") from error
+        except _ForbiddenError as error:
+            raise self._refused(f"take {key}", "AccessDenied") from error
+        return answer["ETag"]
 
-    def _put(self, key: str, body: bytes, tag: str | None) -> str:
-        with self._translated(f"take {key}"):
-            name = self._prefix + key
-            if tag is None:
-                return self._client.put_object(
-                    Bucket=self._bucket, Key=name, Body=body, IfNoneMatch="*"
-                )["ETag"]
-            return self._client.put_object(Bucket=self._bucket, Key=name, Body=body, IfMatch=tag)[
-                "ETag"
-            ]
+    def list(self, start: str, *, after: str | None = None) -> list[tuple[str, int]]:
+        """Return (key, Unix milliseconds of its last change) of the objects below ``start``.
 
-    def list(self, start: str) -> list[tuple[str, int]]:
-        """Return (key, Unix milliseconds of its last change) of every object below ``start``."""
+        Args:
+            start: what keys begin with, relative to the prefix.
+            after: leave out keys up to this one.
+        """
         found = []
-        with self._translated(f"list {start}"):
-            pages = self._client.get_paginator("list_objects_v2").paginate(
-                Bucket=self._bucket, Prefix=self._prefix + start
-            )
-            for page in pages:
-                for item in page.get("Contents", []):
-                    key = item["Key"].removeprefix(self._prefix)
-                    found.append((key, int(item["LastModified"].timestamp() * 1000)))
+        place = {"Bucket": self._bucket, "Prefix": self._prefix + start}
+        if after is not None:
+            place["StartAfter"] = self._prefix + after
+        try:
+            with self._translated(f"list {start}"):
+                pages = self._client.get_paginator("list_objects_v2").paginate(**place)  # type: ignore[arg-type]  # as above
+                for page in pages:
+                    for item in page.get("Contents", []):
+                        key = item["Key"].removeprefix(self._prefix)
+                        found.append((key, int(item["LastModified"].timestamp() * 1000)))
+        except (_ForbiddenError, _MissingError) as error:
+            raise self._refused(f"list {start}", "AccessDenied") from error
         return found
 
     def delete(self, key: str) -> None:
         """Delete an object, if it is there."""
-        with self._translated(f"delete {key}"):
-            self._client.delete_object(Bucket=self._bucket, Key=self._prefix + key)
+        try:
+            with self._translated(f"delete {key}"):
+                self._client.delete_object(Bucket=self._bucket, Key=self._prefix + key)
+        except _MissingError:
+            return
+        except _ForbiddenError as error:
+            raise self._refused(f"delete {key}", "AccessDenied") from error
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def _refused(self, what: str, code: str) -> BalancerError:
+        return BalancerError(
+            f"S3 refused to {what} ({code}); check PERMIT_S3_BUCKET={self._bucket}, "
+            "PERMIT_S3_ENDPOINT_URL and the AWS_* credentials and their rights"
+        )
 
     @contextmanager
     def _translated(self, what: str) -> Iterator[None]:
@@ -140,19 +218,22 @@ class Bucket:
             yield
         except ClientError as error:
             code = str(error.response.get("Error", {}).get("Code", ""))
-            if code in MISSING:
-                raise _MissingError from error
-            if code in CONFLICTS:
+            if code in _MISSING:
+                raise _MissingError(code) from error
+            if code in _UNCHANGED:
+                raise _UnchangedError(code) from error
+            if code in _FORBIDDEN:
+                raise _ForbiddenError(code) from error
+            if code in _CONFLICTS:
                 raise ConflictError(f"S3 did not {what}: somebody else changed it") from error
-            if code in REFUSED:
-                raise BalancerError(
-                    f"S3 refused to {what} ({code}); check PERMIT_S3_BUCKET={self._bucket}, "
-                    "PERMIT_S3_ENDPOINT_URL and the AWS_* credentials"
-                ) from error
-            raise UnavailableError(f"S3 could not {what}: {error}") from error
+            if code in _WRONG_SETTINGS:
+                raise self._refused(what, code) from error
+            hint = (
+                "; request_checksum_calculation is when_required here, the store may need "
+                "AWS_REQUEST_CHECKSUM_CALCULATION unset"
+                if code in _WRONG_CHECKSUM
+                else ""
+            )
+            raise UnavailableError(f"S3 could not {what}: {error}{hint}") from error
         except (BotoCoreError, OSError) as error:
             raise UnavailableError(f"S3 could not {what}: {error}") from error
-
-
-class _MissingError(BalancerError):
-    """There is no such object."""

@@ -1,7 +1,11 @@
 """The document store on S3.
 
 Decides the order of puts (file, then pointer) and which files a round needs. Knows nothing of
-what is in a document beyond its dates. The blocking driver runs on threads.
+what is in a document beyond its dates. The blocking driver runs on threads, each call bounded.
+
+Beside the documents the pointer carries ``unexpired_from``, the oldest epoch that may still give
+somebody permits; readers ignore it. With it a new leader lists and reads what counts and not a
+whole day of files.
 """
 
 from __future__ import annotations
@@ -10,12 +14,13 @@ import asyncio
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeVar
 
 from balancer.adapters.s3.objects import Bucket, S3Config
-from balancer.errors import BalancerError, ConflictError
-from balancer.ports import StoredShard
+from balancer.errors import BalancerError, ConflictError, UnavailableError
+from balancer.ports import CurrentShard, StoredShard
 from worker_sdk.errors import WireError
 from worker_sdk.wire.distribution import (
     Document,
@@ -39,10 +44,24 @@ from worker_sdk.wire.pointer import (
     encode_pointer,
     pointer_key,
 )
+from worker_sdk.wire.strict import as_object, dump_json, parse_json
 
 THREADS: Final = 8
+CALL_SECONDS: Final = 30
+"""One call, its retries and the reading of a large file included."""
+
 _EPOCH: Final = re.compile(r"/(\d{12})\.jsonl\.gz$")
+_UNEXPIRED_FROM: Final = "unexpired_from"
 _T = TypeVar("_T")
+
+
+@dataclass(slots=True)
+class _Known:
+    """What this process has read of a shard; files never change."""
+
+    documents: dict[int, tuple[Document, PointedDocument]] = field(default_factory=dict)
+    expired: set[int] = field(default_factory=set)
+    unexpired_from: int = 0
 
 
 class S3DocumentStore:
@@ -51,11 +70,14 @@ class S3DocumentStore:
     def __init__(self, config: S3Config) -> None:
         self._bucket = Bucket(config)
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="s3")
-        self._read: dict[tuple[int, int], tuple[Document, PointedDocument]] = {}
-        self._dropped: dict[int, set[int]] = {}
+        self._shards: dict[int, _Known] = {}
 
     async def _call(self, function: Callable[[], _T]) -> _T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, function)
+        running = asyncio.get_running_loop().run_in_executor(self._threads, function)
+        try:
+            return await asyncio.wait_for(running, CALL_SECONDS)
+        except TimeoutError as error:
+            raise UnavailableError(f"S3 did not answer within {CALL_SECONDS} s") from error
 
     async def check(self) -> None:
         """Check that the bucket is there; raises as `Bucket.check`."""
@@ -63,85 +85,138 @@ class S3DocumentStore:
 
     async def open_layout(self, shards: int, *, create: bool = True) -> tuple[int, bool]:
         """See the port."""
-        found = await self._call(lambda: self._bucket.get(LAYOUT_KEY, LAYOUT_MAX_BYTES))
+        read = partial(self._bucket.get, LAYOUT_KEY, LAYOUT_MAX_BYTES, may_hide=True)
+        found = await self._call(read)
         if found is not None:
-            return decode_layout(found[0]), False
+            try:
+                return decode_layout(found.body), False
+            except WireError as error:
+                raise BalancerError(f"the store's {LAYOUT_KEY} is broken: {error}") from error
         if not create:
-            raise BalancerError("the store has no layout yet; it is made by permit-balancer serve")
+            raise BalancerError("the store has no layout yet; permit-balancer serve makes it")
         try:
-            await self._call(lambda: self._bucket.put(LAYOUT_KEY, encode_layout(shards), tag=None))
+            await self._call(partial(self._bucket.put, LAYOUT_KEY, encode_layout(shards), tag=None))
         except ConflictError:
             return await self.open_layout(shards, create=False)
         return shards, True
 
     async def load(self, shard: int, *, now_ms: int) -> StoredShard:
         """See the port."""
-        found = await self._call(lambda: self._bucket.get(pointer_key(shard), POINTER_MAX_BYTES))
-        try:
-            pointer = Pointer(()) if found is None else decode_pointer(found[0], shard)
-        except WireError as error:
-            raise BalancerError(f"{pointer_key(shard)} cannot be read: {error}") from error
-        tag = None if found is None else found[1]
+        known = self._shards.setdefault(shard, _Known())
+        pointer, tag, oldest = await self._pointer(shard)
+        listed = await self._epochs(shard, max(known.unexpired_from, oldest))
         digests = {pointed.epoch: pointed.sha256 for pointed in pointer.documents}
-        # After the pointer: what it names is in the listing then.
-        listed = await self._call(lambda: self._bucket.list(f"shards/{shard}/"))
-        epochs = sorted(
-            (int(match[1]) for key, _ in listed if (match := _EPOCH.search(key))), reverse=True
-        )
-        dropped = self._dropped.setdefault(shard, set())
-        dropped &= set(epochs)
-        wanted = [epoch for epoch in epochs if epoch not in dropped]
+        known.expired &= listed | digests.keys()
         documents: list[Document] = []
         unreadable: list[int] = []
-        for epoch in wanted:
-            document = await self._document(shard, epoch, digests.get(epoch))
+        wanted = sorted((listed | digests.keys()) - known.expired, reverse=True)
+        for epoch, document in zip(
+            wanted,
+            await asyncio.gather(*(self._document(shard, e, digests.get(e)) for e in wanted)),
+            strict=True,
+        ):
             if document is None:
                 unreadable.append(epoch)
             elif _counts(document, now_ms):
                 documents.append(document)
             else:
-                dropped.add(epoch)
-                self._read.pop((shard, epoch), None)
+                known.expired.add(epoch)
+        counted = {document.epoch for document in documents}
+        known.documents = {e: read for e, read in known.documents.items() if e in counted}
+        largest = max([0, *listed, *digests])
+        known.unexpired_from = min([largest, *counted, *unreadable])
         return StoredShard(
             documents=tuple(documents),
             pointed_epochs=tuple(pointed.epoch for pointed in pointer.documents),
             tag=tag,
-            largest_epoch=max([0, *epochs, *digests]),
+            largest_epoch=largest,
             unreadable_epochs=tuple(unreadable),
         )
 
+    async def current(self, shard: int, *, tag: str | None) -> CurrentShard | None:
+        """See the port."""
+        read = partial(
+            self._bucket.get, pointer_key(shard), POINTER_MAX_BYTES, tag=tag, may_hide=True
+        )
+        found = await self._call(read)
+        if found is None:
+            return None if tag is not None else CurrentShard((), None)
+        try:
+            pointer = decode_pointer(found.body, shard)
+        except WireError as error:
+            raise BalancerError(f"the pointer of shard {shard} is broken: {error}") from error
+        documents: list[Document] = []
+        for pointed in pointer.documents:
+            document = await self._document(shard, pointed.epoch, pointed.sha256)
+            if document is None:
+                raise UnavailableError(f"S3: document {pointed.epoch} of shard {shard} is missing")
+            documents.append(document)
+        known = self._shards.setdefault(shard, _Known())
+        epochs = {document.epoch for document in documents}
+        known.documents = {e: read for e, read in known.documents.items() if e in epochs}
+        return CurrentShard(tuple(documents), found.tag)
+
+    async def _pointer(self, shard: int) -> tuple[Pointer, str | None, int]:
+        """Return the pointer, its tag and the oldest epoch that it says may count.
+
+        One that cannot be read counts as naming nothing, so that the files repair it.
+        """
+        read = partial(self._bucket.get, pointer_key(shard), POINTER_MAX_BYTES, may_hide=True)
+        found = await self._call(read)
+        if found is None:
+            return Pointer(()), None, 0
+        try:
+            pointer = decode_pointer(found.body, shard)
+        except WireError:
+            return Pointer(()), found.tag, 0
+        oldest = as_object(parse_json(found.body), "a pointer").get(_UNEXPIRED_FROM)
+        return pointer, found.tag, oldest if type(oldest) is int else 0
+
+    async def _epochs(self, shard: int, oldest: int) -> set[int]:
+        after = document_key(shard, oldest - 1) if oldest > 1 else None
+        listed = await self._call(partial(self._bucket.list, f"shards/{shard}/", after=after))
+        return {int(match[1]) for key, _ in listed if (match := _EPOCH.search(key))}
+
     async def _document(self, shard: int, epoch: int, digest: str | None) -> Document | None:
-        known = self._read.get((shard, epoch))
-        if known is not None:
-            return known[0]
+        known = self._shards.setdefault(shard, _Known())
+        read = known.documents.get(epoch)
+        if read is not None:
+            return read[0] if digest in (None, read[1].sha256) else None
         key = document_key(shard, epoch)
-        found = await self._call(lambda: self._bucket.get(key, DOCUMENT_COMPRESSED_MAX_BYTES))
-        if found is None or (digest is not None and sha256_hex(found[0]) != digest):
+        found = await self._call(partial(self._bucket.get, key, DOCUMENT_COMPRESSED_MAX_BYTES))
+        if found is None or (digest is not None and sha256_hex(found.body) != digest):
             return None
         try:
-            document = await self._call(lambda: decode_document(found[0]))
+            document = await self._call(partial(decode_document, found.body))
         except WireError:
             return None
         if (document.shard, document.epoch) != (shard, epoch):
             return None
-        self._read[shard, epoch] = (document, _pointed(document, found[0]))
+        known.documents[epoch] = (document, _pointed(document, found.body))
         return document
 
     async def publish(self, document: Document, *, keep: Sequence[int], tag: str | None) -> str:
         """See the port."""
         shard = document.shard
-        body = await self._call(lambda: encode_document(document))
+        body = await self._call(partial(encode_document, document))
+        if len(body) > DOCUMENT_COMPRESSED_MAX_BYTES:
+            raise BalancerError(f"the document of shard {shard} is too large to publish")
         key = document_key(shard, document.epoch)
-        await self._call(lambda: self._bucket.put(key, body, tag=None))
-        pointed = _pointed(document, body)
-        self._read[shard, document.epoch] = (document, pointed)
-        kept = [self._read[shard, epoch][1] for epoch in keep if (shard, epoch) in self._read]
-        pointer = encode_pointer(Pointer((pointed, *kept)))
-        return await self._call(lambda: self._bucket.put(pointer_key(shard), pointer, tag=tag))
+        await self._call(partial(self._bucket.put, key, body, tag=None))
+        known = self._shards.setdefault(shard, _Known())
+        known.documents[document.epoch] = (document, _pointed(document, body))
+        missing = [epoch for epoch in keep if epoch not in known.documents]
+        if missing:
+            raise BalancerError(f"shard {shard}: documents {missing} were not read")
+        pointed = [known.documents[epoch][1] for epoch in (document.epoch, *keep)]
+        pointer = encode_pointer(Pointer(tuple(pointed)))
+        value = as_object(parse_json(pointer), "a pointer")
+        body = dump_json({**value, _UNEXPIRED_FROM: known.unexpired_from})
+        return await self._call(partial(self._bucket.put, pointer_key(shard), body, tag=tag))
 
     async def remove_older(self, shard: int, *, before_ms: int, keep: Sequence[int]) -> int:
         """See the port."""
-        listed = await self._call(lambda: self._bucket.list(f"shards/{shard}/"))
+        listed = await self._call(partial(self._bucket.list, f"shards/{shard}/"))
         removed = 0
         for key, changed_ms in listed:
             match = _EPOCH.search(key)
@@ -150,9 +225,28 @@ class S3DocumentStore:
                 removed += 1
         return removed
 
+    async def check_conditional_put(self, name: str) -> list[str]:
+        """Try conditional puts on an object of this name; return what is wrong, in sentences."""
+        key = f"doctor/{name}"
+        faults = []
+        try:
+            tag = await self._call(partial(self._bucket.put, key, b"1", tag=None))
+            for condition, wrong in (("If-None-Match", None), ("If-Match", '"0"')):
+                try:
+                    await self._call(partial(self._bucket.put, key, b"2", tag=wrong))
+                except ConflictError:
+                    continue
+                faults.append(f"a put with {condition} that must be refused was taken")
+            if not faults:
+                await self._call(partial(self._bucket.put, key, b"3", tag=tag))
+        finally:
+            await self._call(partial(self._bucket.delete, key))
+        return faults
+
     def close(self) -> None:
         """Let the threads end."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+        self._bucket.close()
 
 
 def _pointed(document: Document, body: bytes) -> PointedDocument:
@@ -170,5 +264,10 @@ def _counts(document: Document, now_ms: int) -> bool:
     """Say whether the document may still give somebody permits."""
     until_ms = document.valid_until_ms
     for line in document.destinations:
-        until_ms = max(until_ms, document.valid_until_ms + line.terms.on_expiry.for_ms)
+        terms = line.terms
+        until_ms = max(
+            until_ms,
+            document.valid_until_ms + terms.on_expiry.for_ms,
+            terms.until_window * terms.window_seconds * 1000,
+        )
     return until_ms > now_ms

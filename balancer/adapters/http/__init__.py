@@ -1,0 +1,1 @@
+"""HTTP: shares for workers, destinations for operators, health and metrics."""

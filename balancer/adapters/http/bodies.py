@@ -1,0 +1,103 @@
+"""What a client may send: a destination's values, checked one by one.
+
+Decides the form of a body and how a wrong one is told. What the values mean is the core's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from balancer.core.model import Strategy
+from balancer.errors import PolicyError
+from worker_sdk.wire.distribution import CLOSED, OnExpiry, Pacing
+
+FAULTS_MAX = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a client wants a destination to be; what it does not name stays."""
+
+    capacity: int | None = None
+    window_seconds: int | None = None
+    policy: dict[str, Any] = field(default_factory=dict)
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class _OnExpiry(_Strict):
+    permille: int
+    for_ms: int
+
+
+class _Policy(_Strict):
+    strategy: Literal["max_min", "equal", "surplus"] | None = None
+    newcomer_reserve_points: int | None = None
+    peak_decay_permille: int | None = None
+    expect_recurring: bool | None = None
+    safe_permille: int | None = None
+    valid_for_seconds: int | None = None
+    on_expiry: Literal["closed"] | _OnExpiry | None = None
+    guard_ms: int | None = None
+    pacing: Literal["even", "window"] | None = None
+    enforce: bool | None = None
+
+
+class _Destination(_Strict):
+    name: str | None = None
+    capacity: int | None = None
+    window_seconds: int | None = None
+    policy: _Policy | None = None
+    changed_at_ms: int | None = None
+
+
+def read_change(body: bytes, name: str) -> Change:
+    """Return the change in a body: JSON as ``GET /destinations/<name>`` gives it, or parts of it.
+
+    A null is taken for "not named", but for ``valid_for_seconds``, where it is the default.
+
+    Raises:
+        PolicyError: one sentence naming each value and its fault.
+    """
+    try:
+        value = _Destination.model_validate_json(body)
+    except ValidationError as error:
+        raise PolicyError(_told(error)) from error
+    if value.name not in (None, name):
+        raise PolicyError(f"name is {value.name!r}, but the address says {name!r}")
+    return Change(value.capacity, value.window_seconds, _policy(value.policy))
+
+
+def _policy(policy: _Policy | None) -> dict[str, Any]:
+    if policy is None:
+        return {}
+    named = {
+        name: getattr(policy, name)
+        for name in policy.model_fields_set
+        if name == "valid_for_seconds" or getattr(policy, name) is not None
+    }
+    if "strategy" in named:
+        named["strategy"] = Strategy(named["strategy"])
+    if "pacing" in named:
+        named["pacing"] = Pacing(named["pacing"])
+    rule = named.get("on_expiry")
+    if rule == "closed":
+        named["on_expiry"] = CLOSED
+    elif isinstance(rule, _OnExpiry):
+        named["on_expiry"] = OnExpiry(rule.permille, rule.for_ms)
+    return named
+
+
+def _told(error: ValidationError) -> str:
+    faults = error.errors(include_url=False, include_context=False, include_input=False)
+    told = []
+    for fault in faults[:FAULTS_MAX]:
+        place = ".".join(str(part) for part in fault["loc"]) or "the body"
+        told.append(f"{place}: {fault['msg']}")
+    more = len(faults) - FAULTS_MAX
+    return "; ".join(told) + (f"; and {more} more" if more > 0 else "")

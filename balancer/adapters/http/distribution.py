@@ -1,0 +1,152 @@
+"""``GET /distribution/<host>``: what a host may send, from memory.
+
+Decides when an answer is held back until it changes, and how many may wait. Knows nothing of how
+shares come about.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import Final
+
+from aiohttp import web
+
+from balancer.adapters.http.paths import name_in
+from balancer.adapters.http.problems import problem
+from balancer.app import catalogue
+from balancer.app.view import Answer, DistributionView
+from balancer.errors import BalancerError
+from balancer.ports import Metrics
+
+WAIT_MAX_SECONDS: Final = 60.0
+KNOWN_MAX: Final = 200_000
+
+KnownHost = Callable[[str], Awaitable[bool]]
+
+
+class Distribution:
+    """The route's handler.
+
+    Args:
+        view: what is served.
+        known_host: says whether anybody under a host's name is on record; asked only about hosts
+            without a share, and once for each that is.
+        metrics: counts.
+        waiters_max: so many requests may wait at once.
+    """
+
+    def __init__(
+        self,
+        view: DistributionView,
+        known_host: KnownHost,
+        metrics: Metrics,
+        *,
+        waiters_max: int,
+    ) -> None:
+        self._view = view
+        self._known_host = known_host
+        self._metrics = metrics
+        self._waiters_max = waiters_max
+        self._waiters = 0
+        self._known: set[str] = set()
+        self._closing = False
+
+    def close(self) -> None:
+        """Let every waiter go with what there is."""
+        self._closing = True
+        self._view.wake()
+
+    async def get(self, request: web.Request) -> web.StreamResponse:
+        """Answer for one host."""
+        host = name_in(request, 2)
+        instance = request.query.get("instance")
+        wait_seconds = _wait_seconds(request.query.get("wait"))
+        if not self._view.is_complete:
+            detail = "the balancer has not read the distribution yet"
+            return problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, {"Retry-After": "1"})
+        known_tag = request.headers.get("If-None-Match")
+        version = self._view.version
+        answer = await self._answer(host, instance)
+        if wait_seconds > 0 and _is_old(answer, known_tag):
+            if self._waiters >= self._waiters_max:
+                detail = f"{self._waiters_max} requests wait already; ask again later"
+                return problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, {"Retry-After": "1"})
+            answer = await self._changed(host, instance, known_tag, version, wait_seconds)
+        return _response(answer, known_tag)
+
+    async def _changed(
+        self,
+        host: str,
+        instance: str | None,
+        known_tag: str | None,
+        version: int,
+        wait_seconds: float,
+    ) -> Answer | None:
+        """Wait until there is another answer than the one known, or the time is over."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait_seconds
+        self._waiters += 1
+        self._metrics.gauge(catalogue.HTTP_WAITING, self._waiters)
+        try:
+            while True:
+                remaining_seconds = deadline - loop.time()
+                if remaining_seconds > 0 and not self._closing:
+                    version = await self._view.wait_changed(version, remaining_seconds)
+                answer = await self._answer(host, instance)
+                if not _is_old(answer, known_tag) or remaining_seconds <= 0 or self._closing:
+                    return answer
+        finally:
+            self._waiters -= 1
+            self._metrics.gauge(catalogue.HTTP_WAITING, self._waiters)
+
+    async def _answer(self, host: str, instance: str | None) -> Answer | None:
+        answer = self._view.answer(host, instance)
+        if answer is not None:
+            return answer
+        if host not in self._known:
+            try:
+                if not await self._known_host(host):
+                    return None
+            except BalancerError:
+                return None  # nobody can say; for the worker it is the same as not seen
+            if len(self._known) >= KNOWN_MAX:
+                self._known.clear()
+            self._known.add(host)
+        return self._view.empty_answer(host)
+
+
+def _wait_seconds(text: str | None) -> float:
+    if text is None:
+        return 0.0
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds <= WAIT_MAX_SECONDS:
+        raise web.HTTPBadRequest(
+            text=f"wait must be a number of seconds from 0 to {WAIT_MAX_SECONDS:.0f}"
+        )
+    return seconds
+
+
+def _is_old(answer: Answer | None, known_tag: str | None) -> bool:
+    return answer is None or _matches(answer.tag, known_tag)
+
+
+def _matches(tag: str, header: str | None) -> bool:
+    if header is None:
+        return False
+    listed = [item.strip().removeprefix("W/") for item in header.split(",")]
+    return tag in listed or "*" in listed
+
+
+def _response(answer: Answer | None, known_tag: str | None) -> web.Response:
+    if answer is None:
+        return problem(HTTPStatus.NOT_FOUND, "nobody of this host was ever seen")
+    headers = {"ETag": answer.tag, "Cache-Control": "no-cache"}
+    if _matches(answer.tag, known_tag):
+        return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=headers)
+    return web.Response(body=answer.body, content_type="application/json", headers=headers)

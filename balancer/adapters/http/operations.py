@@ -1,0 +1,148 @@
+"""Destinations for operators, health and metrics.
+
+Decides who may change something: anybody where only this machine can ask, else whoever has the
+token. What a change means is the application's.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any, Final
+
+from aiohttp import web
+
+from balancer.adapters.http.bodies import read_change
+from balancer.adapters.http.paths import name_in
+from balancer.adapters.http.problems import problem
+from balancer.app.destinations import as_json, changed
+from balancer.app.readiness import Readiness
+from balancer.app.view import DistributionView
+from balancer.core.model import Destination
+from balancer.ports import Clock, Repository
+from worker_sdk.wire.strict import dump_json
+
+METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def _json(value: object, status: int = HTTPStatus.OK) -> web.Response:
+    return web.Response(status=status, body=dump_json(value), content_type="application/json")
+
+
+class Operations:
+    """The handlers.
+
+    Args:
+        repository: gives the destinations; None until it is connected.
+        view: what is served.
+        readiness: what is known of dependencies.
+        clock: for the instant of a change.
+        metrics_text: gives the metrics.
+        token: needed for changes; None where they are free.
+        round_seconds: length of a round.
+        on_change: called after a change.
+    """
+
+    def __init__(
+        self,
+        *,
+        repository: Callable[[], Repository],
+        view: DistributionView,
+        readiness: Readiness,
+        clock: Clock,
+        metrics_text: Callable[[], bytes],
+        token: str | None,
+        round_seconds: int,
+        on_change: Callable[[], None],
+    ) -> None:
+        self._repository = repository
+        self._view = view
+        self._readiness = readiness
+        self._clock = clock
+        self._metrics_text = metrics_text
+        self._token = token
+        self._round_seconds = round_seconds
+        self._on_change = on_change
+
+    async def list(self, _request: web.Request) -> web.StreamResponse:
+        """``GET /destinations``."""
+        found = await self._repository().list_destinations()
+        return _json({"destinations": [as_json(destination) for destination in found]})
+
+    async def show(self, request: web.Request) -> web.StreamResponse:
+        """``GET /destinations/<name>``."""
+        destination = await self._find(name_in(request, 2))
+        if destination is None or destination.removed:
+            return problem(HTTPStatus.NOT_FOUND, "there is no such destination")
+        return _json(as_json(destination))
+
+    async def put(self, request: web.Request) -> web.StreamResponse:
+        """``PUT /destinations/<name>``: 201 where it is new, else 200; the answer is the whole."""
+        self._authorize(request)
+        name = name_in(request, 2)
+        change = read_change(await request.read(), name)
+        destination = changed(
+            await self._find(name),
+            name,
+            capacity=change.capacity,
+            window_seconds=change.window_seconds,
+            policy=change.policy,
+            now_ms=self._clock.now_ms(),
+            round_seconds=self._round_seconds,
+        )
+        created = await self._repository().put_destination(destination)
+        self._on_change()
+        return _json(as_json(destination), HTTPStatus.CREATED if created else HTTPStatus.OK)
+
+    async def delete(self, request: web.Request) -> web.StreamResponse:
+        """``DELETE /destinations/<name>``."""
+        self._authorize(request)
+        name = name_in(request, 2)
+        if not await self._repository().remove_destination(name, now_ms=self._clock.now_ms()):
+            return problem(HTTPStatus.NOT_FOUND, "there is no such destination")
+        self._on_change()
+        return web.Response(status=HTTPStatus.NO_CONTENT)
+
+    async def distribution(self, request: web.Request) -> web.StreamResponse:
+        """``GET /destinations/<name>/distribution``."""
+        name = name_in(request, 2)
+        answer = self._view.destination_answer(name)
+        if answer is not None:
+            return web.Response(
+                body=answer.body, content_type="application/json", headers={"ETag": answer.tag}
+            )
+        if await self._find(name) is None:
+            return problem(HTTPStatus.NOT_FOUND, "there is no such destination")
+        return _json({"destination": name, "documents": []})
+
+    async def health(self, _request: web.Request) -> web.StreamResponse:
+        """``GET /healthz``: the process answers."""
+        return _json({"status": "ok"})
+
+    async def ready(self, _request: web.Request) -> web.StreamResponse:
+        """``GET /readyz``: which dependency is not ready."""
+        report: dict[str, Any] = self._readiness.report()
+        ready = self._readiness.is_ready
+        return _json(report, HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE)
+
+    async def metrics(self, _request: web.Request) -> web.StreamResponse:
+        """``GET /metrics``."""
+        return web.Response(body=self._metrics_text(), headers={"Content-Type": METRICS_TYPE})
+
+    async def _find(self, name: str) -> Destination | None:
+        for destination in await self._repository().list_destinations(include_removed=True):
+            if destination.name == name:
+                return destination
+        return None
+
+    def _authorize(self, request: web.Request) -> None:
+        if self._token is None:
+            return
+        scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+        wanted = self._token.encode()
+        is_right = hmac.compare_digest(given.strip().encode("utf-8", "surrogateescape"), wanted)
+        if scheme.lower() != "bearer" or not is_right:
+            raise web.HTTPUnauthorized(
+                text="changes need the header Authorization: Bearer <PERMIT_HTTP_TOKEN>"
+            )

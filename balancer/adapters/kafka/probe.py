@@ -1,0 +1,36 @@
+"""Whether a broker answers.
+
+Decides nothing; for readiness and the wait at start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError
+
+from balancer.adapters.kafka.config import KafkaConfig
+from balancer.errors import UnavailableError
+
+PROBE_SECONDS: Final = 8
+
+
+async def list_topics(config: KafkaConfig) -> set[str]:
+    """Return the topics that a broker knows.
+
+    Raises:
+        UnavailableError: where none answers in time.
+    """
+    admin = AIOKafkaAdminClient(**config.client_options())
+    try:
+        async with asyncio.timeout(PROBE_SECONDS):
+            try:
+                await admin.start()
+                return set(await admin.list_topics())
+            finally:
+                await admin.close()
+    except (KafkaError, OSError, TimeoutError) as error:
+        told = str(error) or type(error).__name__
+        raise UnavailableError(f"Kafka at {config.bootstrap_servers}: {told}") from error

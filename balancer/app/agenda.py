@@ -1,0 +1,136 @@
+"""When rounds of a shard are due.
+
+Decides the instants of regular and early rounds and how failed ones are tried again. Reads no clock
+and runs nothing.
+
+Of a round of 60 s, aligned to Unix time, the regular round runs at second 38. The first hello or
+goodbye starts an early round at once; those of the next min(2 s, round/30) share one. A shard none
+of whose documents covers the present window gets an early round too, now and then until it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from balancer.core.model import Destination, RoundKind
+from worker_sdk.wire.distribution import Document
+
+PLAN_NUMERATOR, PLAN_DENOMINATOR = 38, 60
+SHARE_MAX_MS: Final = 2_000
+SHARES_A_ROUND: Final = 30
+SHARE_MIN_MS: Final = 100
+"""Early rounds of one shard are at least so far apart, however short the rounds."""
+
+UNCOVERED_PART: Final = 12
+"""A shard without cover is tried so many times a round."""
+
+RETRY_FIRST_MS: Final = 250
+RETRY_MAX_MS: Final = 5_000
+
+
+def share_ms(round_ms: int) -> int:
+    """Return for how long the hellos behind a first one wait to share an early round."""
+    return max(SHARE_MIN_MS, min(SHARE_MAX_MS, round_ms // SHARES_A_ROUND))
+
+
+def plan_at_ms(slot: int, round_ms: int) -> int:
+    """Return when the regular round of a slot (index of a round since the epoch) is due."""
+    return slot * round_ms + round_ms * PLAN_NUMERATOR // PLAN_DENOMINATOR
+
+
+@dataclass(slots=True)
+class Agenda:
+    """What is due for one shard; instants are Unix milliseconds."""
+
+    round_ms: int
+    done_slot: int = -1
+    early_asked: bool = False
+    regular_asked: bool = False
+    early_at_ms: int = 0
+    retry_at_ms: int = 0
+    failures: int = 0
+    uncovered_at_ms: int = 0
+
+    def due(self, now_ms: int) -> RoundKind | None:
+        """Return the round to run now, None where none is due.
+
+        An early one goes first: it serves the present window, a regular one the next.
+        """
+        if now_ms < self.retry_at_ms:
+            return None
+        if self.early_asked and now_ms >= self.early_at_ms:
+            return RoundKind.EARLY
+        if self.regular_asked or self._regular_is_due(now_ms):
+            return RoundKind.REGULAR
+        return None
+
+    def _regular_is_due(self, now_ms: int) -> bool:
+        slot = now_ms // self.round_ms
+        # Not "above": a wall clock that stepped back must not stop the rounds.
+        return slot != self.done_slot and now_ms >= plan_at_ms(slot, self.round_ms)
+
+    def next_ms(self, now_ms: int) -> int:
+        """Return the instant at which something may be due, unless something is asked before."""
+        slot = now_ms // self.round_ms
+        regular_ms = plan_at_ms(slot + (slot == self.done_slot), self.round_ms)
+        found = 0 if self.regular_asked else regular_ms
+        if self.early_asked:
+            found = min(found, self.early_at_ms)
+        return max(found, self.retry_at_ms)
+
+    def ask_early(self) -> None:
+        """Ask for an early round: somebody came or left."""
+        self.early_asked = True
+
+    def ask_regular(self) -> None:
+        """Ask for the regular round at once: somebody changed a destination by hand."""
+        self.regular_asked = True
+
+    def mind_cover(self, now_ms: int, *, covered: bool) -> None:
+        """Ask for an early round where nothing covers the present window, now and then."""
+        if not covered and now_ms >= self.uncovered_at_ms:
+            self.early_asked = True
+            self.uncovered_at_ms = now_ms + max(SHARE_MIN_MS, self.round_ms // UNCOVERED_PART)
+
+    def begin(self, kind: RoundKind, now_ms: int) -> None:
+        """Note that a round begins: what is asked from here on is for the next one."""
+        if kind is RoundKind.EARLY:
+            self.early_asked = False
+            self.early_at_ms = now_ms + share_ms(self.round_ms)
+        else:
+            self.regular_asked = False
+            slot = now_ms // self.round_ms
+            if now_ms >= plan_at_ms(slot, self.round_ms):
+                self.done_slot = slot
+
+    def succeed(self) -> None:
+        """Note that the round begun came to its end."""
+        self.failures = 0
+        self.retry_at_ms = 0
+
+    def fail(self, kind: RoundKind, now_ms: int) -> None:
+        """Note that the round begun failed: it is due again after a pause that doubles."""
+        if kind is RoundKind.EARLY:
+            self.early_asked = True
+        else:
+            self.regular_asked = True
+        pause_ms = min(RETRY_MAX_MS, RETRY_FIRST_MS << min(self.failures, 10))
+        self.failures += 1
+        self.retry_at_ms = now_ms + pause_ms
+
+
+def covers_present(
+    documents: Sequence[Document], destinations: Iterable[Destination], now_ms: int
+) -> bool:
+    """Say whether every destination has a document that covers its present window."""
+    covered = {
+        line.terms.destination
+        for document in documents
+        for line in document.destinations
+        if line.terms.covers(now_ms // (line.terms.window_seconds * 1000))
+    }
+    return all(
+        destination.name in covered for destination in destinations if not destination.removed
+    )

@@ -1,0 +1,354 @@
+"""The life of the service: who leads which shard, when rounds run, what runs beside them.
+
+Decides when leases are renewed, which rounds are started, and the order of stopping. Knows no
+rule of planning and no driver. Whatever fails is tried again; nothing here ends the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
+from typing import Final
+
+from balancer.app import catalogue
+from balancer.app.agenda import Agenda, covers_present, share_ms
+from balancer.app.cycle import Cycle, CycleLimits, Desk
+from balancer.app.ingest import Ingest
+from balancer.app.view import DistributionView
+from balancer.core.learning import Learning
+from balancer.core.model import Destination, RoundKind
+from balancer.errors import BalancerError
+from balancer.ports import Clock, DocumentStore, LeaseRecord, Metrics, Repository
+from worker_sdk.wire.pointer import shard_of
+
+ROUNDS_AT_ONCE: Final = 4
+STOP_ROUNDS_SECONDS: Final = 2.0
+STOP_INGEST_SECONDS: Final = 4.0
+STOP_LEASES_SECONDS: Final = 2.0
+RESTART_FIRST_SECONDS: Final = 0.5
+RESTART_MAX_SECONDS: Final = 10.0
+LONGEST_SLEEP_SECONDS: Final = 1.0
+REMOVE_ROWS: Final = 10_000
+REMOVE_ROWS_SECONDS: Final = 60.0
+FOLLOW_AT_ONCE: Final = 4
+
+_log = logging.getLogger("balancer.supervisor")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the supervisor runs by.
+
+    Attributes:
+        holder: name of this process, unlike that of any other, also of an earlier one.
+        lease_ms: how long a lease lasts unless it is renewed.
+        keep_files_ms: documents that nobody needs are removed after so long.
+    """
+
+    holder: str
+    lease_ms: int
+    keep_files_ms: int
+
+
+@dataclass(slots=True)
+class _Held:
+    """A shard led by this process; ``deadline_ms`` is on the clock that never steps."""
+
+    desk: Desk
+    agenda: Agenda
+    deadline_ms: int
+    running: bool = False
+
+
+class Supervisor:
+    """Runs everything but HTTP, from `run` until its ``stop`` is set."""
+
+    def __init__(
+        self,
+        *,
+        cycle: Cycle,
+        ingest: Ingest,
+        repository: Repository,
+        store: DocumentStore,
+        view: DistributionView,
+        clock: Clock,
+        metrics: Metrics,
+        limits: CycleLimits,
+        options: Options,
+    ) -> None:
+        self._cycle = cycle
+        self._ingest = ingest
+        self._repository = repository
+        self._store = store
+        self._view = view
+        self._clock = clock
+        self._metrics = metrics
+        self._limits = limits
+        self._options = options
+        self._held: dict[int, _Held] = {}
+        self._destinations: dict[str, Destination] | None = None
+        self._of_shard: dict[int, list[Destination]] = {}
+        self._tags: dict[int, str | None] = {}
+        self._wake = asyncio.Event()
+        self._look = asyncio.Event()
+        self._rounds: set[asyncio.Task[None]] = set()
+        self._stop_ingest = asyncio.Event()
+
+    # ---------------------------------------------------------------- what others tell
+
+    def note_change(self, destinations: Collection[str]) -> None:
+        """Take note of hellos and goodbyes for these destinations: an early round is due."""
+        for name in destinations:
+            held = self._held.get(shard_of(name, self._view.shards))
+            if held is not None:
+                held.agenda.ask_early()
+        self._wake.set()
+
+    def look_at_destinations(self) -> None:
+        """Look at once whether destinations were changed by hand."""
+        self._look.set()
+
+    # ---------------------------------------------------------------- life
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Run until told to stop, then stop in order; takes at most about eight seconds for it."""
+        ingest = asyncio.create_task(self._kept_alive("ingest", self._ingest_once))
+        leases = asyncio.create_task(self._kept_alive("leases", self._renew))
+        others = [
+            asyncio.create_task(self._kept_alive(name, once))
+            for name, once in (
+                ("rounds", self._start_rounds),
+                ("destinations", self._watch_destinations),
+                ("follow", self._follow),
+                ("rows", self._remove_rows),
+                ("files", self._remove_files),
+            )
+        ]
+        try:
+            await stop.wait()
+        finally:
+            # Rounds first, since they need the lease; the batch in hand is finished meanwhile.
+            self._stop_ingest.set()
+            await _ended(others, 0)
+            await _ended(self._rounds, STOP_ROUNDS_SECONDS)
+            await _ended([ingest], STOP_INGEST_SECONDS)
+            await _ended([leases], 0)
+            with contextlib.suppress(TimeoutError, BalancerError):
+                async with asyncio.timeout(STOP_LEASES_SECONDS):
+                    await self._repository.release_leases(self._options.holder)
+
+    async def _kept_alive(self, name: str, once: Callable[[], Awaitable[None]]) -> None:
+        """Call ``once`` again and again; after a failure with a pause that grows."""
+        pause_seconds = RESTART_FIRST_SECONDS
+        while not (name == "ingest" and self._stop_ingest.is_set()):
+            try:
+                await once()
+                pause_seconds = RESTART_FIRST_SECONDS
+                continue
+            except BalancerError as error:
+                _log.warning("%s: %s", name, error, extra={"action": f"{name}_failed"})
+            except Exception:  # a fault in one part must not end the others
+                _log.exception("%s failed", name, extra={"action": f"{name}_crashed"})
+            self._metrics.count(catalogue.TASK_RESTARTS, 1, {"task": name})
+            await asyncio.sleep(pause_seconds)
+            pause_seconds = min(RESTART_MAX_SECONDS, pause_seconds * 2)
+
+    async def _ingest_once(self) -> None:
+        await self._ingest.run(self._stop_ingest)
+
+    # ---------------------------------------------------------------- leases
+
+    async def _renew(self) -> None:
+        # The deadline is taken before the call: however long it takes, the lease lasts longer.
+        asked_ms = self._clock.monotonic_ms()
+        now_ms = self._clock.now_ms()
+        records = await self._repository.acquire_leases(
+            self._options.holder,
+            range(self._view.shards),
+            now_ms=now_ms,
+            ttl_ms=self._options.lease_ms,
+        )
+        gained = [record.shard for record in records if self._take_lease(record, asked_ms, now_ms)]
+        lost = [
+            record.shard
+            for record in records
+            if not record.held and self._held.pop(record.shard, None) is not None
+        ]
+        for word, shards in (("leads", gained), ("no longer leads", lost)):
+            if shards:
+                _log.info(
+                    "%s %d of %d shards", word, len(shards), len(records), extra={"action": "lease"}
+                )
+        self._metrics.gauge(catalogue.LEADING, len(self._held))
+        self._wake.set()
+        await asyncio.sleep(self._options.lease_ms / 3000)
+
+    def _take_lease(self, record: LeaseRecord, asked_ms: int, now_ms: int) -> bool:
+        """Take note of a lease that is held; True where it was not before."""
+        if not record.held:
+            return False
+        deadline_ms = asked_ms + self._options.lease_ms
+        held = self._held.get(record.shard)
+        if held is not None and held.desk.number == record.number:
+            held.deadline_ms = deadline_ms
+            if record.epoch < held.desk.published_epoch:
+                # The database was set back: what members said since then is lost.
+                held.desk.learning = Learning(now_ms + self._limits.ttl_ms)
+                _log.warning(
+                    "shard %d: the database is older than what was published; learning",
+                    record.shard,
+                    extra={"action": "learning"},
+                )
+            return False
+        agenda = Agenda(self._limits.round_ms)
+        agenda.ask_early()
+        self._held[record.shard] = _Held(Desk.of(record), agenda, deadline_ms)
+        return True
+
+    def _leads(self, held: _Held) -> bool:
+        return (
+            self._held.get(held.desk.shard) is held
+            and self._clock.monotonic_ms() < held.deadline_ms
+        )
+
+    # ---------------------------------------------------------------- rounds
+
+    async def _start_rounds(self) -> None:
+        self._wake.clear()
+        now_ms = self._clock.now_ms()
+        next_ms = now_ms + int(LONGEST_SLEEP_SECONDS * 1000)
+        for held in list(self._held.values()):
+            if held.running or not self._leads(held):
+                continue
+            self._mind_cover(held, now_ms)
+            kind = held.agenda.due(now_ms)
+            if kind is None:
+                next_ms = min(next_ms, held.agenda.next_ms(now_ms))
+            elif len(self._rounds) < ROUNDS_AT_ONCE:
+                held.running = True
+                task = asyncio.create_task(self._run_round(held, kind))
+                self._rounds.add(task)
+                task.add_done_callback(self._rounds.discard)
+        learning = sum(held.desk.learning.active(now_ms) for held in self._held.values())
+        self._metrics.gauge(catalogue.LEARNING, learning)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, (next_ms - now_ms) / 1000)):
+                await self._wake.wait()
+
+    def _mind_cover(self, held: _Held, now_ms: int) -> None:
+        mine = self._of_shard.get(held.desk.shard, [])
+        documents = self._view.documents_of(held.desk.shard)
+        held.agenda.mind_cover(now_ms, covered=covers_present(documents, mine, now_ms))
+
+    async def _run_round(self, held: _Held, kind: RoundKind) -> None:
+        agenda, shard = held.agenda, held.desk.shard
+        agenda.begin(kind, self._clock.now_ms())
+        try:
+            await self._cycle.run(
+                held.desk, kind, self._ingest.view(), may_publish=lambda: self._leads(held)
+            )
+            agenda.succeed()
+        except BalancerError as error:
+            agenda.fail(kind, self._clock.now_ms())
+            self._metrics.count(catalogue.ROUNDS, 1, {"outcome": "failed"})
+            _log.warning(
+                "shard %d: %s round failed: %s",
+                shard,
+                kind.value,
+                error,
+                extra={"action": "round_failed"},
+            )
+        except Exception:  # a fault in one shard must not stop the others
+            agenda.fail(kind, self._clock.now_ms())
+            self._metrics.count(catalogue.ROUNDS, 1, {"outcome": "crashed"})
+            _log.exception(
+                "shard %d: %s round crashed", shard, kind.value, extra={"action": "round_crashed"}
+            )
+        finally:
+            held.running = False
+            self._wake.set()
+
+    # ---------------------------------------------------------------- what runs beside
+
+    async def _watch_destinations(self) -> None:
+        self._look.clear()
+        found = await self._repository.list_destinations(include_removed=True)
+        known, self._destinations = self._destinations, {entry.name: entry for entry in found}
+        self._of_shard = {}
+        for destination in found:
+            shard = shard_of(destination.name, self._view.shards)
+            self._of_shard.setdefault(shard, []).append(destination)
+        for destination in found if known is not None else ():
+            held = self._held.get(shard_of(destination.name, self._view.shards))
+            before = (known or {}).get(destination.name)
+            if held is None or before == destination:
+                continue
+            if before is None:
+                held.agenda.ask_early()
+            else:
+                held.agenda.ask_regular()
+            self._wake.set()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(500, share_ms(self._limits.round_ms)) / 1000):
+                await self._look.wait()
+
+    async def _follow(self) -> None:
+        """Take what other processes publish, to serve it."""
+        followed = [
+            shard
+            for shard in range(self._view.shards)
+            if (held := self._held.get(shard)) is None or not self._leads(held)
+        ]
+        at_once = asyncio.Semaphore(FOLLOW_AT_ONCE)
+
+        async def follow(shard: int) -> None:
+            async with at_once:
+                found = await self._store.current(shard, tag=self._tags.get(shard))
+            if found is not None:
+                await self._view.show(shard, found.documents)
+                self._tags[shard] = found.tag
+
+        for shard in self._held:
+            self._tags.pop(shard, None)
+        outcomes = await asyncio.gather(*map(follow, followed), return_exceptions=True)
+        faults = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+        if faults:
+            raise faults[0]
+        await asyncio.sleep(max(250, share_ms(self._limits.round_ms)) / 1000)
+
+    async def _remove_rows(self) -> None:
+        await asyncio.sleep(REMOVE_ROWS_SECONDS)
+        destinations = await self._repository.list_destinations(include_removed=True)
+        keep_ms = self._limits.keep_ms(destinations)
+        while True:
+            removed = await self._repository.remove_expired(
+                now_ms=self._clock.now_ms(),
+                ttl_ms=self._limits.ttl_ms,
+                keep_ms=keep_ms,
+                limit=REMOVE_ROWS,
+            )
+            self._metrics.count(catalogue.ROWS_REMOVED, removed)
+            if removed < REMOVE_ROWS:
+                return
+
+    async def _remove_files(self) -> None:
+        keep_files_ms = self._options.keep_files_ms
+        await asyncio.sleep(min(3_600_000, max(1_000, keep_files_ms // 4)) / 1000)
+        for shard, held in list(self._held.items()):
+            if self._leads(held) and not held.running:
+                removed = await self._cycle.clean(shard, keep_files_ms=keep_files_ms)
+                self._metrics.count(catalogue.FILES_REMOVED, removed)
+
+
+async def _ended(tasks: Collection[asyncio.Task[None]], seconds: float) -> None:
+    """Let tasks end by themselves for a time, then cancel them and wait for that."""
+    if not tasks:
+        return
+    _, pending = await asyncio.wait(list(tasks), timeout=seconds)
+    for task in pending:
+        task.cancel()
+    if pending:
+        await asyncio.wait(pending, timeout=STOP_LEASES_SECONDS)

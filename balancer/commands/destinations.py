@@ -1,0 +1,187 @@
+"""``permit-balancer destinations``: list, show, set and remove what is protected.
+
+Decides how options name a change. Writes to the database; a running balancer sees it within
+seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from balancer.commands.common import config_option, json_option, percent, print_json, print_table
+
+if TYPE_CHECKING:
+    from balancer.core.model import Destination
+    from balancer.settings import Settings
+
+POINTS_OF_A_PERCENT = 10_000_000
+
+
+@click.group()
+def destinations() -> None:
+    """List, show, set and remove destinations (needs PERMIT_POSTGRES_DSN)."""
+
+
+def _settings(config_file: Path | None) -> Settings:
+    from balancer.settings import load_settings  # noqa: PLC0415
+
+    return load_settings(config_file)
+
+
+async def _all(settings: Settings) -> list[Destination]:
+    from balancer.compose import opened_repository  # noqa: PLC0415
+
+    async with opened_repository(settings) as repository:
+        return list(await repository.list_destinations())
+
+
+@destinations.command("list")
+@config_option
+@json_option
+def list_destinations(*, config_file: Path | None, as_json: bool) -> None:
+    """List every destination."""
+    from balancer.app.destinations import as_json as told  # noqa: PLC0415
+
+    found = asyncio.run(_all(_settings(config_file)))
+    if as_json:
+        print_json({"destinations": [told(destination) for destination in found]})
+        return
+    if not found:
+        click.echo("no destination yet; for example: destinations set orders-db --capacity 600")
+        return
+    rows = [
+        [entry.name, entry.capacity, f"{entry.window_seconds} s", entry.policy.strategy.value]
+        for entry in found
+    ]
+    print_table(["destination", "capacity", "window", "strategy"], rows)
+
+
+@destinations.command()
+@click.argument("name")
+@config_option
+@json_option
+def show(*, name: str, config_file: Path | None, as_json: bool) -> None:
+    """Show one destination with its policy."""
+    from balancer.app.destinations import as_json as told  # noqa: PLC0415
+
+    found = {entry.name: entry for entry in asyncio.run(_all(_settings(config_file)))}
+    if name not in found:
+        raise click.ClickException(f"there is no destination {name!r}")
+    _tell(told(found[name]), as_json=as_json)
+
+
+@destinations.command("set")
+@click.argument("name")
+@click.option("--capacity", type=int, help="Permits a window for all workers together; 0 closes.")
+@click.option("--window-seconds", type=int, help="Length of a window; fixed once set.  [60]")
+@click.option(
+    "--strategy", type=click.Choice(["max_min", "equal", "surplus"]), help="How shares come about."
+)
+@click.option(
+    "--newcomer-reserve-percent",
+    type=click.FloatRange(0, 50),
+    help="Part that no regular round plans, so that newcomers start at once.  [1]",
+)
+@click.option("--valid-for-seconds", type=int, help="How long safe shares outlive a publication.")
+@click.option("--on-expiry-permille", type=int, help="Thousandths of them that remain after that.")
+@click.option("--on-expiry-seconds", type=int, help="For how long those remain.")
+@click.option("--guard-ms", type=int, help="Nothing is granted so near a window's edge.  [250]")
+@click.option("--pacing", type=click.Choice(["even", "window"]), help="Release within a window.")
+@click.option("--enforce/--trial", default=None, help="--trial lets workers pass and only counts.")
+@config_option
+@json_option
+def set_destination(*, name: str, config_file: Path | None, as_json: bool, **options: Any) -> None:
+    """Create a destination or change what is named of it; the rest stays as it is."""
+    from balancer.app.destinations import as_json as told  # noqa: PLC0415
+
+    destination, created = asyncio.run(_set(_settings(config_file), name, options))
+    if not as_json:
+        click.echo(f"{name}: {'created' if created else 'changed'}")
+    _tell(told(destination), as_json=as_json)
+
+
+async def _set(
+    settings: Settings, name: str, options: Mapping[str, Any]
+) -> tuple[Destination, bool]:
+    from balancer.app.destinations import changed  # noqa: PLC0415
+    from balancer.compose import opened_repository  # noqa: PLC0415
+
+    async with opened_repository(settings) as repository:
+        known = {
+            entry.name: entry for entry in await repository.list_destinations(include_removed=True)
+        }
+        destination = changed(
+            known.get(name),
+            name,
+            capacity=options["capacity"],
+            window_seconds=options["window_seconds"],
+            policy=_policy(options),
+            now_ms=time.time_ns() // 1_000_000,
+            round_seconds=settings.round_seconds,
+        )
+        return destination, await repository.put_destination(destination)
+
+
+def _policy(options: Mapping[str, Any]) -> dict[str, Any]:
+    from balancer.core.model import Strategy  # noqa: PLC0415
+    from worker_sdk.wire.distribution import OnExpiry, Pacing  # noqa: PLC0415
+
+    names = ("strategy", "valid_for_seconds", "guard_ms", "pacing", "enforce")
+    policy: dict[str, Any] = {
+        field: options[field] for field in names if options[field] is not None
+    }
+    if "strategy" in policy:
+        policy["strategy"] = Strategy(policy["strategy"])
+    if "pacing" in policy:
+        policy["pacing"] = Pacing(policy["pacing"])
+    reserve = options["newcomer_reserve_percent"]
+    if reserve is not None:
+        policy["newcomer_reserve_points"] = round(reserve * POINTS_OF_A_PERCENT)
+    permille, seconds = options["on_expiry_permille"], options["on_expiry_seconds"]
+    if (permille is None) != (seconds is None):
+        raise click.UsageError("--on-expiry-permille and --on-expiry-seconds go together")
+    if permille is not None:
+        policy["on_expiry"] = OnExpiry(permille, seconds * 1000)
+    return policy
+
+
+@destinations.command()
+@click.argument("name")
+@config_option
+@json_option
+def remove(*, name: str, config_file: Path | None, as_json: bool) -> None:
+    """Close a destination and forget it once no share of it is valid any more."""
+    if not asyncio.run(_remove(_settings(config_file), name)):
+        raise click.ClickException(f"there is no destination {name!r}")
+    if as_json:
+        print_json({"name": name, "removed": True})
+    else:
+        click.echo(f"{name}: closed; it is forgotten when no share of it is valid any more")
+
+
+async def _remove(settings: Settings, name: str) -> bool:
+    from balancer.compose import opened_repository  # noqa: PLC0415
+
+    async with opened_repository(settings) as repository:
+        return await repository.remove_destination(name, now_ms=time.time_ns() // 1_000_000)
+
+
+def _tell(value: Mapping[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(value)
+        return
+    click.echo(f"  capacity           {value['capacity']} permits a window")
+    click.echo(f"  window             {value['window_seconds']} s")
+    for field, setting in value["policy"].items():
+        if field == "newcomer_reserve_points":
+            click.echo(f"  newcomer reserve   {percent(setting)}")
+        else:
+            click.echo(
+                f"  {field.replace('_', ' '):18} {'default' if setting is None else setting}"
+            )

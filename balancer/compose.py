@@ -1,0 +1,296 @@
+"""The one place where parts are put together.
+
+Decides which driver stands behind which port, and the order in which the service starts and stops.
+Knows settings; whoever is composed does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import secrets
+import socket
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager
+from typing import Final
+
+from balancer.adapters.clock import SystemClock
+from balancer.adapters.http.distribution import Distribution
+from balancer.adapters.http.operations import Operations
+from balancer.adapters.http.server import Address, HttpServer
+from balancer.adapters.kafka.compression import decode_record
+from balancer.adapters.kafka.config import KafkaConfig
+from balancer.adapters.kafka.probe import list_topics
+from balancer.adapters.kafka.topics import ensure_topics
+from balancer.adapters.kafka.usage_log import KafkaUsageLog
+from balancer.adapters.metrics.prometheus import PrometheusMetrics
+from balancer.adapters.postgres.repository import PostgresRepository
+from balancer.adapters.s3.objects import S3Config
+from balancer.adapters.s3.store import S3DocumentStore
+from balancer.app.cycle import Cycle, CycleLimits
+from balancer.app.ingest import Ingest
+from balancer.app.readiness import Readiness
+from balancer.app.supervisor import Options, Supervisor
+from balancer.app.view import DistributionView
+from balancer.errors import UnavailableError
+from balancer.ports import Repository
+from balancer.settings import Settings
+
+WAIT_SECONDS: Final = 1.0
+"""Between two looks at a dependency that is absent at start."""
+
+TELL_SECONDS: Final = 15.0
+"""Between two lines that say so."""
+
+_log = logging.getLogger("balancer.serve")
+
+
+def kafka_config(settings: Settings) -> KafkaConfig:
+    """Return how to reach Kafka."""
+    settings.need("kafka_bootstrap_servers")
+    password = settings.kafka_sasl_password
+    return KafkaConfig(
+        bootstrap_servers=settings.kafka_bootstrap_servers or "",
+        group_id=settings.kafka_group_id,
+        usage_topic=settings.kafka_usage_topic,
+        rejected_topic=settings.kafka_rejected_topic,
+        security_protocol=settings.kafka_security_protocol,
+        sasl_mechanism=settings.kafka_sasl_mechanism,
+        sasl_username=settings.kafka_sasl_username,
+        sasl_password=None if password is None else password.get_secret_value(),
+        ssl_cafile=settings.kafka_ssl_cafile,
+        session_timeout_ms=settings.kafka_session_seconds * 1000,
+    )
+
+
+def s3_config(settings: Settings) -> S3Config:
+    """Return where the bucket is."""
+    settings.need("s3_bucket")
+    return S3Config(
+        bucket=settings.s3_bucket or "",
+        prefix=settings.s3_prefix,
+        endpoint_url=settings.s3_endpoint_url,
+        region=settings.s3_region,
+    )
+
+
+def postgres_dsn(settings: Settings) -> str:
+    """Return the database's DSN, with its password."""
+    settings.need("postgres_dsn")
+    return "" if settings.postgres_dsn is None else settings.postgres_dsn.get_secret_value()
+
+
+@asynccontextmanager
+async def opened_repository(settings: Settings) -> AsyncIterator[PostgresRepository]:
+    """Yield the repository, connected and with the right schema, for a command.
+
+    Raises:
+        UnavailableError: where the database does not answer.
+        SchemaError: says what to run.
+    """
+    repository = await PostgresRepository.open(postgres_dsn(settings), pool_size=2)
+    try:
+        await repository.check_schema()
+        yield repository
+    finally:
+        await repository.close()
+
+
+@asynccontextmanager
+async def opened_store(settings: Settings) -> AsyncIterator[S3DocumentStore]:
+    """Yield the document store, for a command."""
+    store = S3DocumentStore(s3_config(settings))
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+class Service:
+    """The balancer: `run` from the first listening to the last closing."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Put together what needs no connection.
+
+        Raises:
+            SettingsError: where a setting is missing or wrong.
+        """
+        settings.check_relations()
+        self._settings = settings
+        self._kafka = kafka_config(settings)
+        self._dsn = postgres_dsn(settings)
+        self._store = S3DocumentStore(s3_config(settings))
+        self._repository: PostgresRepository | None = None
+        self._supervisor: Supervisor | None = None
+        self._clock = SystemClock()
+        self._metrics = PrometheusMetrics()
+        self._view = DistributionView()
+        self._readiness = Readiness(
+            {
+                "kafka": self._check_kafka,
+                "postgres": self._check_postgres,
+                "s3": self._store.check,
+            },
+            self._view,
+            self._metrics,
+        )
+        self._http = self._make_http()
+
+    def _make_http(self) -> HttpServer:
+        settings = self._settings
+        distribution = Distribution(
+            self._view,
+            self._known_host,
+            self._metrics,
+            waiters_max=settings.http_waiters_max,
+        )
+        token = settings.http_token
+        operations = Operations(
+            repository=self._connected,
+            view=self._view,
+            readiness=self._readiness,
+            clock=self._clock,
+            metrics_text=self._metrics.text,
+            token=None if token is None else token.get_secret_value(),
+            round_seconds=settings.round_seconds,
+            on_change=self._on_change,
+        )
+        return HttpServer(distribution, operations, self._metrics)
+
+    async def run(self, stop: asyncio.Event, started: Callable[[str], None]) -> None:
+        """Serve until told to stop.
+
+        Args:
+            stop: set from outside.
+            started: called once with the address of HTTP, when everything is there.
+
+        Raises:
+            BalancerError: where the service cannot start and waiting is in vain.
+        """
+        async with contextlib.AsyncExitStack() as closing:
+            closing.callback(self._store.close)
+            closing.push_async_callback(self._close_repository)
+            address = await self._http.start(
+                Address(self._settings.http_host, self._settings.http_port)
+            )
+            closing.push_async_callback(self._http.stop)
+            for name in ("postgres", "s3", "kafka"):
+                if not await self._answers(name, stop):
+                    return
+            await self._prepare()
+            supervisor = self._make_supervisor(self._connected())
+            self._supervisor = supervisor
+            looking = asyncio.create_task(self._readiness.keep_looking(self._look_seconds()))
+            closing.push_async_callback(_cancelled, looking)
+            host = f"[{address.host}]" if ":" in address.host else address.host
+            started(f"http://{host}:{address.port}")
+            await supervisor.run(stop)
+
+    def _look_seconds(self) -> float:
+        return min(10.0, max(1.0, self._settings.round_seconds / 6))
+
+    async def _answers(self, name: str, stop: asyncio.Event) -> bool:
+        """Wait until a dependency answers, with a line now and then; False if told to stop."""
+        loop = asyncio.get_running_loop()
+        tell_at = loop.time()
+        while not stop.is_set():
+            fault = await self._readiness.look_at(name)
+            if fault is None:
+                return True
+            if loop.time() >= tell_at:
+                _log.warning("waiting for %s: %s", name, fault, extra={"action": "waiting"})
+                tell_at = loop.time() + TELL_SECONDS
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), WAIT_SECONDS)
+        return False
+
+    async def _prepare(self) -> None:
+        """Create topics and the layout where they are missing."""
+        settings = self._settings
+        if settings.kafka_create_topics:
+            for fault in await ensure_topics(
+                self._kafka,
+                partitions=settings.kafka_partitions,
+                retention_ms=settings.kafka_retention_seconds * 1000,
+            ):
+                _log.error("%s", fault, extra={"action": "topics"})
+        shards, created = await self._store.open_layout(settings.shards)
+        if shards != settings.shards:
+            _log.warning(
+                "PERMIT_SHARDS is %d, but the store was laid out for %d shards, which counts",
+                settings.shards,
+                shards,
+                extra={"action": "layout"},
+            )
+        elif created:
+            _log.info("laid out the store for %d shards", shards, extra={"action": "layout"})
+        self._view.shards = shards
+
+    def _make_supervisor(self, repository: PostgresRepository) -> Supervisor:
+        settings = self._settings
+        limits = CycleLimits(settings.round_seconds * 1000, settings.ttl_seconds * 1000)
+        ingest = Ingest(
+            KafkaUsageLog(self._kafka),
+            repository,
+            self._clock,
+            self._metrics,
+            decode_record,
+            ttl_ms=limits.ttl_ms,
+            on_change=self._note_change,
+            jitter=random.random,
+        )
+        return Supervisor(
+            cycle=Cycle(repository, self._store, self._view, self._clock, self._metrics, limits),
+            ingest=ingest,
+            repository=repository,
+            store=self._store,
+            view=self._view,
+            clock=self._clock,
+            metrics=self._metrics,
+            limits=limits,
+            options=Options(
+                holder=f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(8)}",
+                lease_ms=settings.lease_ms,
+                keep_files_ms=settings.keep_files_seconds * 1000,
+            ),
+        )
+
+    async def _check_kafka(self) -> None:
+        await list_topics(self._kafka)
+
+    async def _check_postgres(self) -> None:
+        if self._repository is None:
+            self._repository = await PostgresRepository.open(
+                self._dsn, pool_size=self._settings.postgres_pool_size
+            )
+        await self._repository.check_schema()
+
+    def _connected(self) -> PostgresRepository:
+        if self._repository is None:
+            raise UnavailableError("PostgreSQL is not connected yet")
+        return self._repository
+
+    async def _known_host(self, host: str) -> bool:
+        repository: Repository = self._connected()
+        return await repository.known_host(host)
+
+    def _note_change(self, destinations: Collection[str]) -> None:
+        if self._supervisor is not None:
+            self._supervisor.note_change(destinations)
+
+    def _on_change(self) -> None:
+        if self._supervisor is not None:
+            self._supervisor.look_at_destinations()
+
+    async def _close_repository(self) -> None:
+        if self._repository is not None:
+            await self._repository.close()
+
+
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
