@@ -17,9 +17,28 @@ SHORTEST_PART: Final = 10
 """A stretch counts as at least this part of a window, so that a short one is not blown up."""
 
 
+def is_new(usage: Usage) -> bool:
+    """Say whether this is a hello: an account of no time at all."""
+    return usage.instant_ms == usage.from_ms
+
+
 def is_saturated(usage: Usage) -> bool:
-    """Say whether the member used nearly all that it was granted."""
-    return usage.used * 100 >= SATURATED_PERCENT * usage.granted
+    """Say whether the member used nearly all that it was granted, and wanted any.
+
+    Who was granted nothing and asked for nothing is idle, not at its limit; a new one may be.
+    """
+    if usage.used * 100 < SATURATED_PERCENT * usage.granted:
+        return False
+    return bool(usage.used or usage.denied or usage.starved_ms or is_new(usage))
+
+
+def rate_permits(usage: Usage, window_ms: int) -> int:
+    """Return what the member used, in permits a window, rounded up."""
+    return -(-usage.used * window_ms // _elapsed_ms(usage, window_ms))
+
+
+def _elapsed_ms(usage: Usage, window_ms: int) -> int:
+    return max(usage.instant_ms - usage.from_ms, window_ms // SHORTEST_PART, 1)
 
 
 def demand_permits(usage: Usage, window_ms: int, even_share_permits: int) -> int:
@@ -35,9 +54,9 @@ def demand_permits(usage: Usage, window_ms: int, even_share_permits: int) -> int
         window_ms: length of a window.
         even_share_permits: what an even split would give the member.
     """
-    elapsed_ms = max(usage.instant_ms - usage.from_ms, window_ms // SHORTEST_PART, 1)
+    elapsed_ms = _elapsed_ms(usage, window_ms)
     starved_ms = min(usage.starved_ms, elapsed_ms)
-    rate = -(-usage.used * window_ms // elapsed_ms)
+    rate = rate_permits(usage, window_ms)
     unseen = 0
     if is_saturated(usage):
         divisor_ms = max(elapsed_ms - starved_ms, elapsed_ms // 4, 1)

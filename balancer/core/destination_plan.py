@@ -16,14 +16,28 @@ from balancer.core.allocation.claims import Claim, Division, waterfill
 from balancer.core.allocation.equal import equal
 from balancer.core.allocation.max_min import max_min
 from balancer.core.allocation.surplus import surplus
-from balancer.core.demand import demand_permits, is_saturated
-from balancer.core.layout import lay_holds, lay_out, stable_order
+from balancer.core.demand import demand_permits, is_new, is_saturated, rate_permits
+from balancer.core.layout import (
+    free_gaps,
+    last_permit_window,
+    lay_holds,
+    lay_out,
+    stable_order,
+)
 from balancer.core.learning import SILENCE_TENTHS
 from balancer.core.memory import Trail, keep_only
 from balancer.core.model import PERMILLE, Destination, MemberRecord, Reason, Strategy, Usage
 from balancer.core.reservations import promises_of, reserved_permits, reserved_points
-from worker_sdk.wire.distribution import DestinationShares, Document, Entry, Member, Terms
-from worker_sdk.wire.shares import POINTS, interval_permits, points_for_permits, share_points
+from worker_sdk.wire.distribution import (
+    DestinationShares,
+    Document,
+    Entry,
+    Hold,
+    Member,
+    Terms,
+)
+from worker_sdk.wire.limits import DESTINATION_MEMBERS_MAX
+from worker_sdk.wire.shares import POINTS, points_for_permits, share_points
 
 STRATEGIES: Final[Mapping[Strategy, Callable[[Sequence[Claim], int], Division]]] = {
     Strategy.MAX_MIN: max_min,
@@ -48,6 +62,7 @@ class _Wish:
 
     member: Member
     usage: Usage
+    rate: int
     asked: int
     silent: bool
     share_before: int
@@ -80,7 +95,7 @@ def plan_destination(
         now_ms: the present Unix instant.
         notes_demand: whether this round's demand enters the memory (once a regular round).
     """
-    live = {} if destination.removed else accounts
+    live = {} if destination.removed else _at_most(accounts, before)
     trails = keep_only(dict(known), live)
     wishes = _wishes(live, trails, before, terms, round_ms, now_ms)
     if notes_demand:
@@ -109,12 +124,24 @@ def plan_destination(
     shares = {wish.member: points for wish, points in zip(wishes, division.points, strict=True)}
     safe = {} if full else _safe_points(destination, wishes, claims, shares, trails, terms.capacity)
     line = _line(terms, before, shares, safe, gone, trails)
+    if full:
+        line = _without_gaps(line, max(until_ms for _, until_ms in promised.values()))
     return Outcome(
         line,
         _reasons(terms, wishes, claims, division, safe, trails),
         trails,
         invariants.promises_kept(Document(0, 0, 0, 0, (line,)), terms.destination, kept),
     )
+
+
+def _at_most(
+    accounts: Mapping[Member, Usage], before: DestinationShares | None
+) -> Mapping[Member, Usage]:
+    """Return as many members as a document may name; those that have an entry come first."""
+    if len(accounts) <= DESTINATION_MEMBERS_MAX:
+        return accounts
+    order = stable_order(accounts, before)
+    return {member: accounts[member] for member in order[:DESTINATION_MEMBERS_MAX]}
 
 
 def _wishes(
@@ -134,16 +161,17 @@ def _wishes(
         member: demand_permits(usage, window_ms, even_permits) for member, usage in live.items()
     }
     # Whoever has only said hello wants what is usual here, at most the even share.
-    reported = [asked[member] for member, usage in live.items() if usage.instant_ms > usage.from_ms]
+    reported = [asked[member] for member, usage in live.items() if not is_new(usage)]
     usual = min(even_permits, median_low(reported)) if reported else even_permits
     wishes = []
     for member in stable_order(live, before):
         usage = live[member]
-        new = usage.instant_ms == usage.from_ms and not trails[member].demands
+        new = is_new(usage) and not trails[member].demands
         wishes.append(
             _Wish(
                 member=member,
                 usage=usage,
+                rate=rate_permits(usage, window_ms),
                 asked=max(asked[member], usual) if new else asked[member],
                 silent=(now_ms - usage.seen_ms) * 10 > SILENCE_TENTHS * max(round_ms, window_ms),
                 share_before=shares_before.get(member, 0),
@@ -170,7 +198,7 @@ def _claim(
         asked=_points(wish.asked, capacity),
         expected=_points(expected, capacity),
         peak=_points(trail.peak, capacity),
-        used=_points(wish.usage.used, capacity),
+        used=_points(wish.rate, capacity),
         share_before=wish.share_before,
         saturated=is_saturated(wish.usage),
         silent=wish.silent,
@@ -219,16 +247,18 @@ def _line(
     gone: Mapping[Member, tuple[int, int]],
     trails: Mapping[Member, Trail],
 ) -> DestinationShares:
+    windows = range(terms.from_window, terms.until_window)
     placed = lay_out(
         stable_order(shares, before),
         shares,
         capacity=terms.capacity,
-        window=terms.from_window,
+        windows=windows,
         served_window={member: trail.served_window for member, trail in trails.items()},
     )
-    for member, (start, end) in placed.items():
-        if interval_permits(terms.capacity, start, end, terms.from_window):
-            trails[member].served_window = terms.from_window
+    for member, interval in placed.items():
+        served = last_permit_window(terms.capacity, interval, windows)
+        if served is not None:
+            trails[member].served_window = served
     offset = max((end for _, end in placed.values()), default=0)
     holds, _ = lay_holds(gone, offset)
     entries = [
@@ -238,6 +268,21 @@ def _line(
     # Whoever got nothing stands there too, so that an early round does not take it for new.
     entries += [Entry(*member, (), 0) for member in sorted(shares) if member not in placed]
     return DestinationShares(terms, holds, tuple(entries))
+
+
+def _without_gaps(line: DestinationShares, until_ms: int) -> DestinationShares:
+    """Return the line with a hold over its last points: promises fill the whole capacity.
+
+    Otherwise an early round would give points to newcomers while everybody may spend all.
+    """
+    holds = list(line.holds)
+    for start, end in free_gaps(line.entries, line.holds):
+        holds.append(Hold(start, end, until_ms))
+    return DestinationShares(line.terms, tuple(sorted(holds, key=_start)), line.entries)
+
+
+def _start(hold: Hold) -> int:
+    return hold.start
 
 
 def _reasons(

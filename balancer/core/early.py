@@ -1,53 +1,99 @@
 """What an early round may change in a destination's line: newcomers in, leavers' points out.
 
 Decides, by rules 6 and 7, which points are free before the next regular document, and who gets
-them. Everybody else's intervals, the capacity and the windows stay as they are. Knows no strategy:
-a newcomer gets its predecessor's interval if one of its host said goodbye, else an even slice.
+them. Everybody's first interval, the capacity and the windows stay as they are. Knows no strategy:
+a newcomer gets its predecessor's interval if one of its host said goodbye, else an even slice;
+what is left tops up those that lack most.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from balancer.core.demand import demand_permits, is_new
 from balancer.core.layout import free_gaps
-from balancer.core.model import MemberRecord
+from balancer.core.model import MemberRecord, Usage
 from worker_sdk.wire.distribution import DestinationShares, Entry, Member, Terms
-from worker_sdk.wire.shares import POINTS, Interval, rotation_points
+from worker_sdk.wire.shares import (
+    POINTS,
+    Interval,
+    points_for_permits,
+    rotation_points,
+    share_points,
+)
+
+LEAST_TOP_UP_PERMITS = 2
+"""A second interval gives at least so many permits, so that points are not cut into dust."""
+
+
+@dataclass(frozen=True, slots=True)
+class Newcomers:
+    """Live members without an entry, and how many members are live in all."""
+
+    members: Sequence[Member]
+    live_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lacking:
+    """Who wants more: (member, points), most first; ``spare_points`` are left for newcomers."""
+
+    members: Sequence[tuple[Member, int]]
+    spare_points: int
 
 
 def amend(
     line: DestinationShares,
-    newcomers: Sequence[Member],
+    newcomers: Newcomers,
+    lacking: Lacking,
     members: Mapping[Member, MemberRecord],
     *,
-    live_count: int,
+    others: Sequence[DestinationShares],
     present: int,
 ) -> DestinationShares:
-    """Return the line with leavers' free points taken out and newcomers put on free points.
+    """Return the line with leavers' free points taken out, newcomers put on them, others topped up.
 
     Args:
         line: of the newest document, covering the present window or a later one.
-        newcomers: live members without an entry in it.
+        newcomers: who is to get points.
+        lacking: who is to get more.
         members: everybody known.
-        live_count: live members of the destination.
+        others: all other lines of the destination that cover a window from now on which ``line``
+            covers: whoever holds one of them may spend by it.
         present: index of the present window.
     """
     entries: list[Entry] = []
     left_by_host: dict[str, list[Interval]] = {}
     for entry in line.entries:
-        record = members.get(entry.member)
-        kept = entry
-        if record is not None and record.left_ms is not None:
-            kept = _without_free_part(entry, record, record.left_ms, line.terms, present)
+        kept = _kept_of(entry, line.terms, members, present)
         if kept.intervals or kept is entry:
             entries.append(kept)
         freed = _cut_off(entry, kept)
         if freed is not None:
             left_by_host.setdefault(entry.host, []).append(freed)
-    gaps = free_gaps(entries, line.holds)
-    slice_points = max(1, POINTS // max(1, live_count))
-    for host, instance in newcomers:
+    amended = replace(line, entries=tuple(entries))
+    if any(other.terms.capacity != line.terms.capacity for other in others):
+        return amended  # points of two capacities cannot be compared
+    elsewhere = [
+        _kept_of(entry, other.terms, members, present)
+        for other in others
+        if other.entries != line.entries
+        for entry in other.entries
+    ]
+    gaps = free_gaps([*entries, *elsewhere], line.holds)
+    return _topped_up(_with_newcomers(amended, gaps, newcomers, left_by_host), gaps, lacking)
+
+
+def _with_newcomers(
+    line: DestinationShares,
+    gaps: list[Interval],
+    newcomers: Newcomers,
+    left_by_host: Mapping[str, list[Interval]],
+) -> DestinationShares:
+    slice_points = max(1, POINTS // max(1, newcomers.live_count))
+    entries = list(line.entries)
+    for host, instance in newcomers.members:
         inherited = left_by_host.get(host)
         interval = _take_inherited(gaps, inherited) or _take_slice(gaps, slice_points)
         if interval is None:
@@ -55,6 +101,68 @@ def amend(
         # No safe points: it has no demand on record, and they would outlive this document.
         entries.append(Entry(host, instance, (interval,), 0))
     return replace(line, entries=tuple(entries))
+
+
+def wants_more(
+    line: DestinationShares, live: Mapping[Member, Usage], window_ms: int
+) -> list[tuple[Member, int]]:
+    """Return (member, points lacking) of those whose last account wants more than they have.
+
+    Those that lack most come first. Whoever has a second interval already is left out, and whoever
+    has only said hello.
+    """
+    capacity = line.terms.capacity
+    if capacity <= 0:
+        return []
+    even_permits = capacity // max(1, len(live))
+    lacking = []
+    for entry in line.entries:
+        usage = live.get(entry.member)
+        if usage is None or len(entry.intervals) > 1 or is_new(usage):
+            continue
+        wanted = points_for_permits(demand_permits(usage, window_ms, even_permits), capacity)
+        lack = min(POINTS, wanted) - share_points(entry.intervals)
+        if lack > 0:
+            lacking.append((entry.member, lack))
+    return sorted(lacking, key=lambda item: (-item[1], item[0]))
+
+
+def _topped_up(
+    line: DestinationShares, gaps: list[Interval], lacking: Lacking
+) -> DestinationShares:
+    """Give what is left as second intervals, all but the points spared for newcomers."""
+    budget = sum(end - start for start, end in gaps) - lacking.spare_points
+    have = {entry.member for entry in line.entries}
+    wanting = [(member, lack) for member, lack in lacking.members if member in have]
+    if not wanting or budget <= 0:
+        return line
+    least = points_for_permits(LEAST_TOP_UP_PERMITS, line.terms.capacity)
+    even = max(least, budget // len(wanting))
+    given: dict[Member, Interval] = {}
+    for member, lack in wanting:
+        wanted = min(even, max(lack, least), budget)
+        interval = _take_slice(gaps, wanted) if wanted >= least else None
+        if interval is None or interval[1] - interval[0] < least:
+            break
+        given[member] = interval
+        budget -= interval[1] - interval[0]
+    entries = tuple(
+        replace(entry, intervals=tuple(sorted((*entry.intervals, given[entry.member]))))
+        if entry.member in given
+        else entry
+        for entry in line.entries
+    )
+    return replace(line, entries=entries)
+
+
+def _kept_of(
+    entry: Entry, terms: Terms, members: Mapping[Member, MemberRecord], present: int
+) -> Entry:
+    """Return the part of an entry that its member may still spend in a window from now on."""
+    record = members.get(entry.member)
+    if record is None or record.left_ms is None:
+        return entry
+    return _without_free_part(entry, record, record.left_ms, terms, present)
 
 
 def _without_free_part(

@@ -57,20 +57,26 @@ def windows_agree(
 ) -> list[str]:
     """Check documents that cover one window against one another.
 
-    Where two cover a window, capacities agree, and no point belongs to two different members,
-    unless the earlier one has said goodbye.
+    The newest one before that covers a window of a destination speaks for those older: it was
+    checked against them, by what was known of goodbyes then. Capacities agree, and no point belongs
+    to two different members, unless the earlier one has said goodbye.
+
+    Args:
+        document: the one to check.
+        before: documents that members may go by, newest first.
+        members: everybody known.
     """
     faults = []
-    lines = {shares.terms.destination: shares for shares in document.destinations}
-    for other in before:
-        for old in other.destinations:
-            new = lines.get(old.terms.destination)
-            if new is None or new.entries == old.entries or not _overlap(new, old):
-                continue
-            name = old.terms.destination
-            if new.terms.capacity != old.terms.capacity:
-                faults.append(f"{name}: two capacities in one window")
-            faults.extend(_contested(name, new, old, members))
+    lines = [{old.terms.destination: old for old in other.destinations} for other in before]
+    for new in document.destinations:
+        name = new.terms.destination
+        known = (of_document[name] for of_document in lines if name in of_document)
+        old = next((line for line in known if _overlap(new, line)), None)
+        if old is None or new.entries == old.entries:
+            continue
+        if new.terms.capacity != old.terms.capacity:
+            faults.append(f"{name}: two capacities in one window")
+        faults.extend(_contested(name, new, old, members))
     return faults
 
 

@@ -28,7 +28,7 @@ def lay_out(
     points: Mapping[Member, int],
     *,
     capacity: int,
-    window: int,
+    windows: range,
     served_window: Mapping[Member, int],
 ) -> dict[Member, Interval]:
     """Return one unbroken interval for each member with points, packed from 0 on.
@@ -37,7 +37,7 @@ def lay_out(
         order: the members.
         points: points of each.
         capacity: permits a window.
-        window: the first window that the intervals are for.
+        windows: those that the intervals are for.
         served_window: member to the last window that gave it a whole permit; those with the
             smallest are owed longest. Used only where shares are below one permit.
     """
@@ -55,7 +55,7 @@ def lay_out(
     while first < last:
         candidate = owed[first]
         end = offset + points[candidate]
-        if interval_permits(capacity, offset, end, window) > 0:
+        if last_permit_window(capacity, (offset, end), windows) is not None:
             first += 1
         else:  # no whole permit falls here: whoever was served last can wait
             last -= 1
@@ -64,6 +64,14 @@ def lay_out(
         placed[candidate] = (offset, end)
         offset = end
     return placed
+
+
+def last_permit_window(capacity: int, interval: Interval, windows: range) -> int | None:
+    """Return the last of the windows in which the interval gives a permit; None if none does."""
+    for window in reversed(windows):
+        if interval_permits(capacity, *interval, window) > 0:
+            return window
+    return None
 
 
 def lay_holds(holds: Mapping[Member, tuple[int, int]], offset: int) -> tuple[tuple[Hold, ...], int]:

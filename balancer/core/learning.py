@@ -70,7 +70,15 @@ def wait_for_lost_documents(
 ) -> Learning:
     """Return how long to wait where documents were published that the store does not have.
 
-    Their holders may spend by them until their validity ends, and nobody knows how much.
+    Their holders may spend by them until their validity ends, and nobody knows how much. Nothing
+    at all may be published meanwhile: repeating an older document's shares would overlap with the
+    lost one's.
+
+    Args:
+        recorded_epoch: largest epoch that may have been published. One that was recorded and whose
+            put certainly failed may be left out by whoever saw it fail.
+        largest_stored_epoch: of the store's listing.
+        recorded_valid_until_ms: latest end of validity of any recorded document.
     """
     if recorded_epoch > largest_stored_epoch:
         return Learning(recorded_valid_until_ms)

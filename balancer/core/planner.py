@@ -12,12 +12,12 @@ what it may still spend), ``silent`` (not heard of for 1.4 rounds), ``even``, ``
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from balancer.core import invariants
 from balancer.core.destination_plan import plan_destination
-from balancer.core.early import amend
+from balancer.core.early import Lacking, Newcomers, amend, wants_more
 from balancer.core.memory import Trails, load_trails, store_trails
 from balancer.core.model import (
     Destination,
@@ -35,6 +35,9 @@ from worker_sdk.wire.distribution import DestinationShares, Document, Member, Te
 VALID_ROUNDS = 3
 """Default validity of a document in rounds."""
 
+LATEST_ROUNDS = 2
+"""A window much longer than a round is planned so many rounds before it begins."""
+
 
 @dataclass(slots=True)
 class _Round:
@@ -45,7 +48,8 @@ class _Round:
     members: dict[Member, MemberRecord]
     usage: dict[str, dict[Member, Usage]]
     base: dict[str, DestinationShares]
-    pointed: list[Document]
+    named: list[Document]
+    lines: dict[str, list[DestinationShares]]
     trails: Trails
     reasons: list[Reason]
     faults: list[str]
@@ -64,15 +68,16 @@ def plan(snapshot: Snapshot, memory: Memory, now_ms: int) -> Plan:
         The plan. Its document is None where nothing is to be published; where ``broken`` is not
         empty it must not be published.
     """
-    pointed = [doc for doc in snapshot.documents if doc.epoch <= snapshot.current_epoch]
-    base = {line.terms.destination: line for line in pointed[0].destinations} if pointed else {}
+    named = named_documents(snapshot)
+    base = {line.terms.destination: line for line in named[0].destinations} if named else {}
     work = _Round(
         snapshot=snapshot,
         now_ms=now_ms,
         members={record.member: record for record in snapshot.members},
-        usage=_usage_by_destination(snapshot),
+        usage=_usage_by_destination(snapshot, now_ms),
         base=base,
-        pointed=pointed,
+        named=named,
+        lines=_lines_by_destination(snapshot.documents),
         trails=load_trails(memory),
         reasons=[],
         faults=[],
@@ -105,14 +110,57 @@ def plan(snapshot: Snapshot, memory: Memory, now_ms: int) -> Plan:
         sentence=_sentence(work, document, broken),
         broken=broken,
         forget=tuple(forget),
+        keep=still_needed(document, named, now_ms),
     )
 
 
-def _usage_by_destination(snapshot: Snapshot) -> dict[str, dict[Member, Usage]]:
+def named_documents(snapshot: Snapshot) -> list[Document]:
+    """Return the documents that the pointer names, newest first: what a new one is built on.
+
+    Of the others nobody can say whether anybody read them: a put that came too late, or a pointer
+    set back. So they are never built on, but their windows are not planned again, their points are
+    not given to newcomers, and their safe points are reserved.
+    """
+    pointed = snapshot.pointed_epochs
+    if pointed is None:
+        return [doc for doc in snapshot.documents if doc.epoch <= snapshot.current_epoch]
+    return [document for document in snapshot.documents if document.epoch in pointed]
+
+
+def _lines_by_destination(documents: Sequence[Document]) -> dict[str, list[DestinationShares]]:
+    lines: dict[str, list[DestinationShares]] = {}
+    for document in documents:
+        for line in document.destinations:
+            lines.setdefault(line.terms.destination, []).append(line)
+    return lines
+
+
+def still_needed(document: Document, named: Sequence[Document], now_ms: int) -> tuple[int, ...]:
+    """Return the epochs below ``document`` that cover a window from now on, if none above does."""
+    begins: dict[str, int] = {}
+    for line in document.destinations:
+        begins[line.terms.destination] = line.terms.from_window
+    kept = []
+    for older in named:
+        needed = False
+        for line in older.destinations:
+            terms = line.terms
+            present = now_ms // (terms.window_seconds * 1000)
+            first = max(present, terms.from_window)
+            before = begins.get(terms.destination, first + 1)
+            if first < before and present < terms.until_window:
+                needed = True
+                begins[terms.destination] = first
+        if needed:
+            kept.append(older.epoch)
+    return tuple(kept)
+
+
+def _usage_by_destination(snapshot: Snapshot, now_ms: int) -> dict[str, dict[Member, Usage]]:
     gone = {record.member for record in snapshot.members if record.left_ms is not None}
     usage: dict[str, dict[Member, Usage]] = {}
     for account in snapshot.usage:
-        if account.member not in gone:
+        if account.member not in gone and now_ms - account.seen_ms < snapshot.ttl_ms:
             usage.setdefault(account.destination, {})[account.member] = account
     return usage
 
@@ -134,19 +182,40 @@ def _line(work: _Round, destination: Destination) -> DestinationShares | None:
     return _regular_line(work, destination, before)
 
 
+def first_window(present: int, until_window: int) -> int:
+    """Return where a regular document begins: behind the last one, at once if none is in force."""
+    return present if until_window <= present else max(present + 1, until_window)
+
+
+def _until_window(work: _Round, destination: Destination) -> int:
+    """Return the first window that no document covers, whoever may have read it; 0 for none."""
+    return max(
+        (
+            line.terms.until_window
+            for line in work.lines.get(destination.name, ())
+            if line.terms.window_seconds == destination.window_seconds
+        ),
+        default=0,
+    )
+
+
 def _regular_line(
     work: _Round, destination: Destination, before: DestinationShares | None
 ) -> DestinationShares | None:
     window_ms = destination.window_seconds * 1000
+    round_ms = work.snapshot.round_ms
     present = work.now_ms // window_ms
-    last_until = before.terms.until_window if before is not None else 0
-    from_window = max(present + 1, last_until)
-    round_windows = max(1, work.snapshot.round_ms // window_ms)
+    from_window = first_window(present, _until_window(work, destination))
+    round_windows = max(1, round_ms // window_ms)
     if from_window > present + round_windows:
         return before  # what is in force reaches far enough
+    if from_window > present and from_window * window_ms - work.now_ms > LATEST_ROUNDS * round_ms:
+        return before  # a long window is planned late, by the newest reports
+    if work.snapshot.learning and before is None:
+        return None
     until_window = _round_end(work, from_window, window_ms, round_windows)
     work.changed = True
-    if work.snapshot.learning:
+    if work.snapshot.learning and before is not None:
         return _repeat(before, from_window, until_window)
     return _planned(work, destination, before, (from_window, until_window), notes_demand=True)
 
@@ -155,26 +224,40 @@ def _early_line(
     work: _Round, destination: Destination, before: DestinationShares | None
 ) -> DestinationShares | None:
     window_ms = destination.window_seconds * 1000
+    round_ms = work.snapshot.round_ms
     present = work.now_ms // window_ms
     if before is None or before.terms.until_window <= present:
-        if work.snapshot.learning:
+        if work.snapshot.learning or _until_window(work, destination) > present:
             return before
-        round_windows = max(1, work.snapshot.round_ms // window_ms)
-        until_window = (
-            max(present + 1, (work.now_ms // work.snapshot.round_ms + 1) * round_windows)
-            if round_windows > 1
-            else present + 1
-        )
+        # To the end of the present round: the next regular document follows.
+        until_window = max(present + 1, (work.now_ms // round_ms + 1) * round_ms // window_ms)
         work.changed = True
         windows = (present, until_window)
         return _planned(work, destination, before, windows, notes_demand=False)
-    live = work.usage.get(destination.name, {})
+    live = {} if destination.removed else work.usage.get(destination.name, {})
     have = {entry.member for entry in before.entries}
     newcomers = sorted(
         (member for member in live if member not in have),
         key=lambda member: (live[member].seen_ms, member),
     )
-    amended = amend(before, newcomers, work.members, live_count=len(live), present=present)
+    first = max(present, before.terms.from_window)
+    others = [
+        line
+        for line in work.lines[destination.name]
+        if line is not before
+        and line.terms.window_seconds == destination.window_seconds
+        and line.terms.from_window < before.terms.until_window
+        and first < line.terms.until_window
+    ]
+    lacking = [] if work.snapshot.learning else wants_more(before, live, window_ms)
+    amended = amend(
+        before,
+        Newcomers(newcomers, len(live)),
+        Lacking(lacking, destination.policy.newcomer_reserve_points),
+        work.members,
+        others=others,
+        present=present,
+    )
     if amended != before:
         work.changed = True
     return amended
@@ -184,16 +267,12 @@ def _round_end(work: _Round, from_window: int, window_ms: int, round_windows: in
     """Return the first window not planned: the end of the next round, or one round's worth."""
     next_round_end_ms = (work.now_ms // work.snapshot.round_ms + 2) * work.snapshot.round_ms
     aligned = next_round_end_ms // window_ms
-    if from_window < aligned <= from_window + 2 * round_windows - 1:
+    if from_window < aligned <= from_window + 2 * round_windows:
         return aligned
     return from_window + round_windows
 
 
-def _repeat(
-    before: DestinationShares | None, from_window: int, until_window: int
-) -> DestinationShares | None:
-    if before is None:
-        return None
+def _repeat(before: DestinationShares, from_window: int, until_window: int) -> DestinationShares:
     terms = replace(before.terms, from_window=from_window, until_window=until_window)
     return replace(before, terms=terms)
 
@@ -272,7 +351,7 @@ def _broken(work: _Round, document: Document) -> list[str]:
         *work.faults,
         *invariants.shares_fit(document),
         *invariants.epoch_grows(document, snapshot.documents),
-        *invariants.windows_agree(document, work.pointed, work.members),
+        *invariants.windows_agree(document, work.named, work.members),
         *invariants.begins_soon(document, work.now_ms, snapshot.round_ms),
         *invariants.valid_over_coverage(document),
     ]

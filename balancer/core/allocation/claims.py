@@ -1,7 +1,7 @@
-"""What a strategy is told of each member, and the filling rule that all of them share.
+"""What a strategy is told of each member, and the filling rules that all of them share.
 
-Decides the max-min level between lower and upper bounds. Knows no member's name and no unit
-beyond whole numbers.
+Decides the max-min level between lower and upper bounds, and who gets the points that no level
+can divide. Knows no member's name and no unit beyond whole numbers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Claim:
         peak: points of its recent peak.
         used: points that it used by its last account.
         share_before: points of its share until now.
-        saturated: whether it used (nearly) all that it was granted.
+        saturated: whether it wants anything and used (nearly) all that it was granted.
         silent: whether it has not reported for 1.4 rounds; it gets what is reserved, no more.
     """
 
@@ -49,8 +49,9 @@ def waterfill(
 ) -> tuple[list[int], int | None]:
     """Return the max-min amounts ``clamp(level, lower, max(lower, upper))`` within a budget.
 
-    The level is the largest whole number at which the sum stays within the budget, so at most one
-    a member is left over. Lower bounds are always honoured, also where they pass the budget.
+    The level is the largest whole number at which the sum stays within the budget. The rest, less
+    than one a limited member, goes to the first of those, so that the sum is exact and two runs
+    agree. Lower bounds are always honoured, also where they pass the budget.
 
     Args:
         lower: least amounts.
@@ -67,7 +68,16 @@ def waterfill(
     if left <= 0:
         return list(lower), 0
     level = _level(sorted(lower), sorted(tops), left)
-    return [min(max(low, level), top) for low, top in zip(lower, tops, strict=True)], level
+    amounts = [min(max(low, level), top) for low, top in zip(lower, tops, strict=True)]
+    rest = budget - sum(amounts)
+    if rest > 0:
+        for index, (low, top) in enumerate(zip(lower, tops, strict=True)):
+            if low <= level < top:
+                amounts[index] += 1
+                rest -= 1
+                if not rest:
+                    break
+    return amounts, level
 
 
 def _level(lows: list[int], tops: list[int], left: int) -> int:
@@ -88,3 +98,22 @@ def _level(lows: list[int], tops: list[int], left: int) -> int:
             return level + left // rising
         left -= rising * step
         level += step
+
+
+def spread(amounts: Sequence[int], spare: int, takes: Sequence[bool]) -> list[int]:
+    """Return the amounts with ``spare`` given evenly to those that take, the first one more each.
+
+    Nothing is given where nobody takes.
+    """
+    takers = sum(takes)
+    if not takers or spare <= 0:
+        return list(amounts)
+    each, rest = divmod(spare, takers)
+    spread_amounts = []
+    for amount, is_taker in zip(amounts, takes, strict=True):
+        if not is_taker:
+            spread_amounts.append(amount)
+            continue
+        spread_amounts.append(amount + each + (1 if rest > 0 else 0))
+        rest -= 1
+    return spread_amounts

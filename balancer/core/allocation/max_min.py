@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from balancer.core.allocation.claims import Claim, Division, waterfill
+from balancer.core.allocation.claims import Claim, Division, spread, waterfill
 
 
 def max_min(claims: Sequence[Claim], budget_points: int) -> Division:
@@ -38,7 +38,8 @@ def max_min(claims: Sequence[Claim], budget_points: int) -> Division:
         ]
         if limited is not None:
             return Division(points, None, rules)
-    return Division(_spread(claims, points, budget_points), None, rules)
+    takes = [not claim.silent for claim in claims]
+    return Division(spread(points, budget_points - sum(points), takes), None, rules)
 
 
 def _rule(claim: Claim, got: int, want: int) -> str:
@@ -47,9 +48,3 @@ def _rule(claim: Claim, got: int, want: int) -> str:
     if got > want:
         return "reserved"
     return "asked" if got == want else "level"
-
-
-def _spread(claims: Sequence[Claim], points: list[int], budget_points: int) -> list[int]:
-    open_claims = sum(1 for claim in claims if not claim.silent)
-    spare = (budget_points - sum(points)) // open_claims if open_claims else 0
-    return [got if claim.silent else got + spare for claim, got in zip(claims, points, strict=True)]

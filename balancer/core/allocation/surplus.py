@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from balancer.core.allocation.claims import Claim, Division, waterfill
+from balancer.core.allocation.claims import Claim, Division, spread, waterfill
 
 MARGIN_PARTS: Final = 10
 
@@ -31,11 +31,7 @@ def surplus(claims: Sequence[Claim], budget_points: int) -> Division:
         )
     ]
     points, level = waterfill(lower, wanted, budget_points)
-    spare = budget_points - sum(points)
-    if spare > 0:
-        open_claims = [not claim.silent for claim in claims]
-        each = spare // max(1, sum(open_claims))
-        points = [got + each * is_open for got, is_open in zip(points, open_claims, strict=True)]
+    points = spread(points, budget_points - sum(points), [not claim.silent for claim in claims])
     rules = [
         "silent" if claim.silent else "surplus" if limited else "used"
         for claim, limited in zip(claims, saturated, strict=True)
