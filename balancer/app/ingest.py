@@ -1,8 +1,9 @@
 """From the log to the repository: validate, store, and only then move the offset.
 
 Decides what is accepted of each message and what happens when storing fails. Knows no driver:
-decoding, the log and the repository are given. At most one batch of records is in hand, so memory
-is bounded whatever waits in the log, and nothing is read while the repository is away.
+decoding, the log and the repository are given. One read is in hand at a time, decoded and stored
+in bounded pieces, so memory is bounded whatever waits in the log, and nothing more is read while
+the repository is away.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Final
 
 from balancer.app import catalogue
 from balancer.core.learning import IngestView
-from balancer.errors import BalancerError, UnavailableError
+from balancer.errors import BalancerError, RefusedError, UnavailableError
 from balancer.ports import AcceptedBatch, Clock, Metrics, Repository, UsageLog, UsageRecord
 from worker_sdk.errors import RejectReason, WireError
 from worker_sdk.wire.usage import DecodedBatch, MemberState, UsageBatch
@@ -26,9 +27,13 @@ FUTURE_MAX_MS: Final = 10_000
 RETRY_FIRST_SECONDS: Final = 0.2
 RETRY_MOST_SECONDS: Final = 5.0
 
+PIECE_ROWS: Final = 20_000
+"""A piece is stored once it has so many rows; the last message may take it to twice that."""
+
 _log = logging.getLogger("balancer.ingest")
 
 Decode = Callable[[UsageRecord], DecodedBatch | None]
+Accepted = tuple[UsageRecord, AcceptedBatch]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,29 +46,48 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What became of one message: what of it is stored, and what is refused."""
+    """What became of one message: what of it is stored, and what is refused.
+
+    Attributes:
+        accepted: what is to be stored; None for nothing.
+        refused: each message or tuple left out.
+        clamped: how many instants were set back.
+        expired: how many tuples were past the TTL.
+        skipped: it was backlog whose age nobody can tell.
+    """
 
     accepted: AcceptedBatch | None
     refused: tuple[Refusal, ...] = ()
     clamped: int = 0
     expired: int = 0
+    skipped: bool = False
 
 
 def judge(record: UsageRecord, decode: Decode, *, now_ms: int, ttl_ms: int) -> Judged:
     """Decide what of one message is stored.
 
     Instants more than ten seconds ahead of the trusted clock are set back to it. A message past
-    the TTL still says goodbye or acknowledges, but its accounts are out of date and left out.
+    the TTL still says goodbye or acknowledges, but its accounts are out of date and left out. Where
+    the topic does not tell when a message was appended, it lives from its arrival, so that what lay
+    there already at start is skipped: it may be of any age.
     """
+    if record.appended_ms is None and record.backlog:
+        return Judged(None, skipped=True)
+    if record.unreadable:
+        detail = "the log's client cannot take the record apart"
+        return Judged(None, (Refusal(RejectReason.BAD_COMPRESSION, detail),))
     try:
         decoded = decode(record)
     except WireError as error:
         return Judged(None, (Refusal(error.reason, str(error)),))
+    except Exception as error:  # a fault of ours costs this message, not those behind it
+        _log.exception("a message could not be decoded", extra={"action": "decode"})
+        detail = f"decoding failed with {type(error).__name__}"
+        return Judged(None, (Refusal(RejectReason.INCONSISTENT, detail),))
     if decoded is None:
         return Judged(None)
     seen_ms = now_ms if record.appended_ms is None else record.appended_ms
-    latest_ms = seen_ms + FUTURE_MAX_MS
-    batch, clamped = _clamp(decoded.batch, latest_ms, seen_ms)
+    batch, clamped = _clamp(decoded.batch, seen_ms + FUTURE_MAX_MS, seen_ms)
     expired = 0
     if now_ms - seen_ms >= ttl_ms:
         expired = len(batch.tuples)
@@ -91,8 +115,44 @@ def _clamp(batch: UsageBatch, latest_ms: int, seen_ms: int) -> tuple[UsageBatch,
     return replace(batch, tuples=tuples, sent_at_ms=sent_at_ms), late
 
 
+def _rows(batch: UsageBatch) -> int:
+    return 1 + len(batch.tuples) + len(batch.epochs) + len(batch.spent)
+
+
+def _halves(accepted: Sequence[Accepted]) -> tuple[Sequence[Accepted], Sequence[Accepted]] | None:
+    """Return what was refused in two parts: messages, then one message's tuples; None if whole."""
+    if len(accepted) > 1:
+        middle = len(accepted) // 2
+        return accepted[:middle], accepted[middle:]
+    record, entry = accepted[0]
+    batch = entry.batch
+    bare = not (batch.epochs or batch.spent)
+    if not batch.tuples or (bare and len(batch.tuples) == 1):
+        return None
+    middle = len(batch.tuples) // 2
+    first = replace(batch, tuples=batch.tuples[:middle])
+    second = replace(batch, tuples=batch.tuples[middle:], epochs={}, spent={})
+    return (
+        [(record, replace(entry, batch=first))],
+        [(record, replace(entry, batch=second))],
+    )
+
+
+def changed_destinations(accepted: Sequence[AcceptedBatch]) -> set[str]:
+    """Return the destinations that a hello or a goodbye speaks of: they call for an early round."""
+    changed: set[str] = set()
+    for entry in accepted:
+        if entry.batch.state is not MemberState.RUNNING:
+            changed.update(account.destination for account in entry.batch.tuples)
+            changed.update(entry.batch.spent)
+    return changed
+
+
 class Ingest:
-    """The loop; `run` ends when ``stop`` is set, after the batch in hand."""
+    """The loop; `run` ends when ``stop`` is set, after the piece in hand.
+
+    ``jitter`` gives factors from 0 to 1 for the pauses between attempts to store.
+    """
 
     def __init__(
         self,
@@ -104,6 +164,7 @@ class Ingest:
         *,
         ttl_ms: int,
         on_change: Callable[[Collection[str]], None],
+        jitter: Callable[[], float] = lambda: 1.0,
     ) -> None:
         self._usage_log = log
         self._repository = repository
@@ -112,6 +173,7 @@ class Ingest:
         self._decode = decode
         self._ttl_ms = ttl_ms
         self._on_change = on_change
+        self._jitter = jitter
         self._last_batch_ms: int | None = None
         self._oldest_waiting_ms: int | None = None
         self._caught_up = False
@@ -133,100 +195,121 @@ class Ingest:
         try:
             while not stop.is_set():
                 records = await self._usage_log.read(max_records=MAX_RECORDS, wait_ms=WAIT_MS)
-                if records:
-                    await self._take(records, stop)
+                if records and not await self._take(records, stop):
+                    break
                 await self._look_at_lag(empty=not records)
         finally:
             self._caught_up = False
             await self._usage_log.stop()
 
-    async def _take(self, records: Sequence[UsageRecord], stop: asyncio.Event) -> None:
+    async def _take(self, records: Sequence[UsageRecord], stop: asyncio.Event) -> bool:
+        """Store a read piece by piece; False if told to stop before all of it was."""
         now_ms = self._clock.now_ms()
         appended = [record.appended_ms for record in records if record.appended_ms is not None]
         self._oldest_waiting_ms = min(appended, default=now_ms)
         if not appended and not self._told_arrival_time:
             self._told_arrival_time = True
             _log.warning(
-                "the topic has no LogAppendTime: records live from their arrival here",
+                "the topic has no LogAppendTime: records live from their arrival here, "
+                "and those found at start are skipped",
                 extra={"action": "arrival_time"},
             )
-        accepted: list[tuple[UsageRecord, AcceptedBatch]] = []
+        piece: list[tuple[UsageRecord, Judged]] = []
+        rows = 0
         for record in records:
             judged = judge(record, self._decode, now_ms=now_ms, ttl_ms=self._ttl_ms)
-            await self._account(record, judged)
-            if judged.accepted is not None:
-                accepted.append((record, judged.accepted))
-        if not await self._store(accepted, stop):
-            return  # told to stop before it could be stored: nothing is committed
-        await self._usage_log.commit(records)
+            piece.append((record, judged))
+            rows += 0 if judged.accepted is None else _rows(judged.accepted.batch)
+            if rows >= PIECE_ROWS:
+                if not await self._finish(piece, stop):
+                    return False
+                piece, rows = [], 0
+            await asyncio.sleep(0)  # unpacking takes its time; others have a turn
+        return not piece or await self._finish(piece, stop)
+
+    async def _finish(
+        self, piece: Sequence[tuple[UsageRecord, Judged]], stop: asyncio.Event
+    ) -> bool:
+        """Store, keep what was refused, commit; False if told to stop while not yet stored."""
+        accepted = [
+            (record, judged.accepted) for record, judged in piece if judged.accepted is not None
+        ]
+        refused: list[tuple[UsageRecord, Refusal]] = []
+        if accepted and not await self._store(accepted, refused, stop):
+            return False  # nothing is committed: whoever comes next reads it again
+        for record, judged in piece:
+            self._count(judged)
+            refused.extend((record, refusal) for refusal in judged.refused)
+        await self._keep(refused)
+        await self._usage_log.commit([record for record, _ in piece])
         if accepted:
             self._last_batch_ms = self._clock.now_ms()
-        changed = {
-            entry.destination
-            for _, done in accepted
-            if done.batch.state is not MemberState.RUNNING
-            for entry in done.batch.tuples
-        } | {name for _, done in accepted for name in done.batch.spent}
+        changed = changed_destinations([entry for _, entry in accepted])
         if changed:
             self._on_change(changed)
+        return True
 
-    async def _account(self, record: UsageRecord, judged: Judged) -> None:
-        for refusal in judged.refused:
+    def _count(self, judged: Judged) -> None:
+        for name, amount in (
+            (catalogue.CLAMPED, judged.clamped),
+            (catalogue.EXPIRED, judged.expired),
+            (catalogue.SKIPPED, int(judged.skipped)),
+        ):
+            if amount:
+                self._metrics.count(name, amount)
+
+    async def _keep(self, refused: Sequence[tuple[UsageRecord, Refusal]]) -> None:
+        """Count every refusal; keep each message concerned once, with its first reason."""
+        first: dict[tuple[int, int], tuple[UsageRecord, Refusal]] = {}
+        for record, refusal in refused:
             self._metrics.count(catalogue.REJECTED, 1, {"reason": refusal.reason.value})
-        if judged.clamped:
-            self._metrics.count(catalogue.CLAMPED, judged.clamped)
-        if judged.expired:
-            self._metrics.count(catalogue.EXPIRED, judged.expired)
-        if judged.refused:
-            first = judged.refused[0]
-            try:
-                await self._usage_log.reject(record, first.reason, first.detail)
-            except UnavailableError as error:
-                self._metrics.count(catalogue.REJECTED_NOT_KEPT)
-                _log.warning("%s", error, extra={"action": "reject"})
+            first.setdefault((record.partition, record.offset), (record, refusal))
+        await asyncio.gather(*(self._reject(*entry) for entry in first.values()))
+
+    async def _reject(self, record: UsageRecord, refusal: Refusal) -> None:
+        try:
+            await self._usage_log.reject(record, refusal.reason, refusal.detail)
+        except Exception as error:  # keeping poison must not become poison itself
+            self._metrics.count(catalogue.REJECTED_NOT_KEPT)
+            _log.warning("a refused message is not kept: %r", error, extra={"action": "reject"})
 
     async def _store(
-        self, accepted: Sequence[tuple[UsageRecord, AcceptedBatch]], stop: asyncio.Event
+        self,
+        accepted: Sequence[Accepted],
+        refused: list[tuple[UsageRecord, Refusal]],
+        stop: asyncio.Event,
     ) -> bool:
-        """Store batches, again and again while the repository is away; False if told to stop."""
-        if not accepted:
-            return True
+        """Store batches, again and again while that fails; False if told to stop.
+
+        Only a value that the repository refuses is given up, and alone: what holds it is halved
+        until it stands by itself. Any other failure (a right or a table missing) is waited out.
+        """
         pause_seconds = RETRY_FIRST_SECONDS
         while True:
             try:
-                counts = await self._repository.store_batches([batch for _, batch in accepted])
-            except UnavailableError as error:
-                _log.warning("%s; trying again", error, extra={"action": "store"})
-                self._metrics.count(catalogue.STORE_RETRIES)
+                counts = await self._repository.store_batches([entry for _, entry in accepted])
+            except RefusedError as error:
+                halves = _halves(accepted)
+                if halves is None:
+                    refused.append((accepted[0][0], Refusal(RejectReason.INCONSISTENT, str(error))))
+                    return True
+                return await self._store(halves[0], refused, stop) and await self._store(
+                    halves[1], refused, stop
+                )
             except BalancerError as error:
-                return await self._store_halves(accepted, error, stop)
+                action = "store" if isinstance(error, UnavailableError) else "store_fault"
+                _log.warning("%s; trying again", error, extra={"action": action})
+                self._metrics.count(catalogue.STORE_RETRIES)
             else:
                 self._metrics.count(catalogue.STORED, counts.written)
                 self._metrics.count(catalogue.STALE, counts.stale)
                 return True
             try:
-                await asyncio.wait_for(stop.wait(), pause_seconds)
+                await asyncio.wait_for(stop.wait(), pause_seconds * (0.5 + self._jitter() / 2))
             except TimeoutError:
                 pause_seconds = min(RETRY_MOST_SECONDS, pause_seconds * 2)
             else:
                 return False
-
-    async def _store_halves(
-        self,
-        accepted: Sequence[tuple[UsageRecord, AcceptedBatch]],
-        error: BalancerError,
-        stop: asyncio.Event,
-    ) -> bool:
-        """Find the message that the repository refuses; it is rejected alone."""
-        if len(accepted) == 1:
-            record, _ = accepted[0]
-            refusal = Refusal(RejectReason.INCONSISTENT, str(error))
-            await self._account(record, Judged(None, (refusal,)))
-            return True
-        middle = len(accepted) // 2
-        return await self._store(accepted[:middle], stop) and await self._store(
-            accepted[middle:], stop
-        )
 
     async def _look_at_lag(self, *, empty: bool) -> None:
         position = await self._usage_log.position()

@@ -1,7 +1,7 @@
 """The usage log on Kafka: a consumer group read by hand, and the topic of what was refused.
 
-Decides which offsets may be committed: only of partitions that are still this member's. Knows
-nothing of what records mean.
+Decides which offsets may be committed (only of partitions that are still this member's) and which
+records count as backlog. Knows nothing of what records mean.
 """
 
 from __future__ import annotations
@@ -12,8 +12,16 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
+from aiokafka.errors import (
+    CommitFailedError,
+    ConsumerStoppedError,
+    CorruptRecordException,
+    IllegalStateError,
+    KafkaError,
+    MessageSizeTooLargeError,
+    UnsupportedCodecError,
+)
 
 from balancer.adapters.kafka.config import KafkaConfig
 from balancer.errors import UnavailableError
@@ -22,6 +30,11 @@ from worker_sdk.errors import RejectReason
 
 START_SECONDS: Final = 30
 CALL_SECONDS: Final = 15
+ENDS_SECONDS: Final = 5
+ENDS_POLL_SECONDS: Final = 0.02
+SINGLE_SECONDS: Final = 0.5
+REJECT_SECONDS: Final = 3
+REJECT_PAUSE_SECONDS: Final = 30
 STOP_SECONDS: Final = 5
 FETCH_MAX_BYTES: Final = 8 * 1024 * 1024
 LOG_APPEND_TIME: Final = 1
@@ -33,8 +46,33 @@ async def _bounded(what: str, seconds: float) -> AsyncIterator[None]:
     try:
         async with asyncio.timeout(seconds):
             yield
-    except (KafkaError, OSError, TimeoutError) as error:
+    except (KafkaError, ConsumerStoppedError, OSError, TimeoutError) as error:
         raise UnavailableError(f"Kafka could not {what}: {error!r}") from error
+
+
+def _cannot_be_taken_apart(error: Exception) -> bool:
+    """Say whether a record is at fault: torn, of an unknown codec, a header's name not UTF-8."""
+    if isinstance(error, CorruptRecordException | UnsupportedCodecError):
+        return True
+    return not isinstance(error, KafkaError | ConsumerStoppedError | OSError | TimeoutError)
+
+
+async def _ends(consumer: AIOKafkaConsumer) -> dict[int, int]:
+    """Return where the partitions ended at the first fetch, as far as they tell in time.
+
+    Fetched ends are trusted, asked ones are not: some brokers answer those too low.
+    """
+    ends: dict[int, int] = {}
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(ENDS_SECONDS):
+            while True:
+                places = consumer.assignment()
+                found = {place.partition: consumer.highwater(place) for place in places}
+                ends = {partition: end for partition, end in found.items() if end is not None}
+                if len(ends) == len(places):
+                    break
+                await asyncio.sleep(ENDS_POLL_SECONDS)
+    return ends
 
 
 class KafkaUsageLog:
@@ -44,6 +82,8 @@ class KafkaUsageLog:
         self._config = config
         self._consumer: AIOKafkaConsumer | None = None
         self._producer: AIOKafkaProducer | None = None
+        self._backlog_ends: dict[int, int] = {}
+        self._reject_again_at = 0.0
 
     async def start(self) -> None:
         """See the port."""
@@ -65,6 +105,7 @@ class KafkaUsageLog:
             async with _bounded("be joined", START_SECONDS):
                 await consumer.start()
                 await producer.start()
+            self._backlog_ends = await _ends(consumer)
         except UnavailableError:
             await self.stop()
             raise
@@ -78,20 +119,60 @@ class KafkaUsageLog:
         """See the port."""
         consumer, _ = self._started()
         async with _bounded("be read", CALL_SECONDS + wait_ms / 1000):
-            found = await consumer.getmany(timeout_ms=wait_ms, max_records=max_records)
-        return [
-            UsageRecord(
-                partition=record.partition,
-                offset=record.offset,
-                body=record.value,
-                headers={name.lower(): value for name, value in record.headers},
-                appended_ms=(
-                    record.timestamp if record.timestamp_type == LOG_APPEND_TIME else None
-                ),
-            )
-            for records in found.values()
-            for record in records
-        ]
+            try:
+                found = await consumer.getmany(timeout_ms=wait_ms, max_records=max_records)
+            except Exception as error:
+                if not _cannot_be_taken_apart(error):
+                    raise
+                return await self._read_around(consumer, max_records)
+        return [self._record(record) for records in found.values() for record in records]
+
+    def _record(self, record: ConsumerRecord[bytes, bytes]) -> UsageRecord:
+        return UsageRecord(
+            partition=record.partition,
+            offset=record.offset,
+            body=record.value,
+            headers={name.lower(): value for name, value in record.headers},
+            appended_ms=record.timestamp if record.timestamp_type == LOG_APPEND_TIME else None,
+            key=record.key,
+            backlog=record.offset < self._backlog_ends.get(record.partition, 0),
+        )
+
+    async def _read_around(self, consumer: AIOKafkaConsumer, most: int) -> list[UsageRecord]:
+        """Read record by record up to those that cannot be taken apart, and step over them.
+
+        What the client had unpacked before it failed is lost in it, so that every partition is
+        read again from where it was.
+        """
+        places = sorted(consumer.assignment())
+        for place in places:
+            consumer.seek(place, await consumer.position(place))
+        share = max(1, most // max(1, len(places)))
+        found = await asyncio.gather(
+            *(self._read_singly(consumer, place, share) for place in places)
+        )
+        return [record for records in found for record in records]
+
+    async def _read_singly(
+        self, consumer: AIOKafkaConsumer, place: TopicPartition, most: int
+    ) -> list[UsageRecord]:
+        found: list[UsageRecord] = []
+        while len(found) < most:
+            position = await consumer.position(place)
+            try:
+                async with asyncio.timeout(SINGLE_SECONDS):
+                    found.append(self._record(await consumer.getone(place)))
+            except TimeoutError:
+                break
+            except Exception as error:
+                if not _cannot_be_taken_apart(error):
+                    raise
+                found.append(
+                    UsageRecord(place.partition, position, None, {}, None, unreadable=True)
+                )
+                consumer.seek(place, position + 1)
+                break
+        return found
 
     async def commit(self, records: Sequence[UsageRecord]) -> None:
         """See the port."""
@@ -124,16 +205,26 @@ class KafkaUsageLog:
     async def reject(self, record: UsageRecord, reason: RejectReason, detail: str) -> None:
         """See the port."""
         _, producer = self._started()
+        now = asyncio.get_running_loop().time()
+        if now < self._reject_again_at:
+            raise UnavailableError("Kafka could not keep a rejected record: it could not lately")
         headers = [
             *record.headers.items(),
             ("reason", reason.value.encode()),
             ("detail", detail[:DETAIL_MAX].encode(errors="replace")),
             ("source", f"{record.partition}/{record.offset}".encode()),
         ]
-        async with _bounded("keep a rejected record", CALL_SECONDS):
-            await producer.send_and_wait(
-                self._config.rejected_topic, record.body or b"", headers=headers
-            )
+        try:
+            async with _bounded("keep a rejected record", REJECT_SECONDS):
+                # Without a key the client takes no message without a body.
+                await producer.send_and_wait(
+                    self._config.rejected_topic, record.body or b"", key=record.key, headers=headers
+                )
+        except UnavailableError as error:
+            # One record too large to keep says nothing of the next; a topic that is away does.
+            if not isinstance(error.__cause__, MessageSizeTooLargeError):
+                self._reject_again_at = now + REJECT_PAUSE_SECONDS
+            raise
 
     async def stop(self) -> None:
         """See the port."""

@@ -55,22 +55,24 @@ SELECT coalesce(max(epoch), 0) FROM permit_acknowledgement WHERE shard = $1::int
 SELECT EXISTS (SELECT FROM permit_member WHERE host = $1::text);
 
 -- name: remove_usage
--- Accounts past the TTL, a few at a time.
-DELETE FROM permit_usage WHERE ctid = ANY(ARRAY(
-    SELECT ctid FROM permit_usage WHERE $1::bigint - seen_ms >= $2::bigint LIMIT $3::integer));
-
--- name: remove_acknowledgements
--- Acknowledgements of members that are about to be forgotten, a few members at a time.
-DELETE FROM permit_acknowledgement a USING (
-    SELECT host, instance FROM permit_member WHERE $1::bigint - seen_ms >= $2::bigint
-    ORDER BY host, instance LIMIT $3::integer) gone
-WHERE a.host = gone.host AND a.instance = gone.instance;
+-- Accounts past the TTL, a few at a time; those being written at this moment stay.
+DELETE FROM permit_usage WHERE (destination, host, instance) IN (
+    SELECT destination, host, instance FROM permit_usage WHERE $1::bigint - seen_ms >= $2::bigint
+    LIMIT $3::integer FOR UPDATE SKIP LOCKED);
 
 -- name: remove_members
--- Members past the keeping time, a few at a time.
-DELETE FROM permit_member WHERE (host, instance) IN (
-    SELECT host, instance FROM permit_member WHERE $1::bigint - seen_ms >= $2::bigint
-    ORDER BY host, instance LIMIT $3::integer);
+-- Members past the keeping time with their acknowledgements, a few at a time; those being written
+-- at this moment stay. A writer locks the member first, so nobody waits here for anybody.
+WITH gone AS (
+    DELETE FROM permit_member WHERE (host, instance) IN (
+        SELECT host, instance FROM permit_member WHERE $1::bigint - seen_ms >= $2::bigint
+        LIMIT $3::integer FOR UPDATE SKIP LOCKED)
+    RETURNING host, instance
+), forgotten AS (
+    DELETE FROM permit_acknowledgement a USING gone
+    WHERE a.host = gone.host AND a.instance = gone.instance
+)
+SELECT count(*) FROM gone;
 
 -- name: list_destinations
 -- Destinations in ascending order of name.

@@ -19,7 +19,7 @@ from balancer.adapters.postgres import rows
 from balancer.adapters.postgres.schema import check_schema
 from balancer.adapters.postgres.statements import STATEMENTS
 from balancer.core.model import Destination, Memory, Reason
-from balancer.errors import BalancerError, ConflictError, UnavailableError
+from balancer.errors import BalancerError, ConflictError, RefusedError, UnavailableError
 from balancer.ports import AcceptedBatch, LeaseRecord, ShardRows, StoredCounts
 
 CONNECT_SECONDS: Final = 10
@@ -36,6 +36,7 @@ _TRANSIENT: Final = (
     asyncpg.TooManyConnectionsError,
     asyncpg.ReadOnlySQLTransactionError,
     asyncpg.InsufficientResourcesError,
+    asyncpg.LockNotAvailableError,
     asyncpg.QueryCanceledError,
     OSError,
     TimeoutError,
@@ -46,7 +47,11 @@ _TRANSIENT: Final = (
 async def _translated(what: str) -> AsyncIterator[None]:
     try:
         yield
+    except (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError) as error:
+        raise RefusedError(f"PostgreSQL refused to {what}: {error}") from error
     except _TRANSIENT as error:
+        if isinstance(error, ValueError):  # the driver's own: a value does not fit its column
+            raise RefusedError(f"PostgreSQL refused to {what}: {error}") from error
         raise UnavailableError(f"PostgreSQL could not {what}: {error}") from error
     except asyncpg.PostgresError as error:
         raise BalancerError(f"PostgreSQL refused to {what}: {error}") from error
@@ -139,20 +144,17 @@ class PostgresRepository:
 
     async def remove_expired(self, *, now_ms: int, ttl_ms: int, keep_ms: int, limit: int) -> int:
         """See the port."""
-        removed = 0
         async with (
             _translated("remove expired rows"),
             self._pool.acquire(timeout=CONNECT_SECONDS) as connection,
             connection.transaction(),
         ):
-            for name, age_ms in (
-                ("remove_usage", ttl_ms),
-                ("remove_acknowledgements", keep_ms),
-                ("remove_members", keep_ms),
-            ):
-                status = await connection.execute(STATEMENTS[name], now_ms, age_ms, limit)
-                removed += _affected(status)
-        return removed
+            status = await connection.execute(STATEMENTS["remove_usage"], now_ms, ttl_ms, limit)
+            removed = _affected(status)
+            members = await connection.fetchval(
+                STATEMENTS["remove_members"], now_ms, keep_ms, limit - removed
+            )
+        return removed + int(members)
 
     async def list_destinations(self, *, include_removed: bool = False) -> Sequence[Destination]:
         """See the port."""

@@ -1,0 +1,206 @@
+"""The repository in memory: the contract suite holds it to what the real one does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from balancer.core.model import Destination, MemberRecord, Memory, Reason, Usage
+from balancer.errors import BalancerError, ConflictError
+from balancer.ports import AcceptedBatch, LeaseRecord, ShardRows, StoredCounts
+from worker_sdk.wire.distribution import Member
+from worker_sdk.wire.usage import MemberState
+
+
+@dataclass
+class _Lease:
+    number: int
+    holder: str
+    expires_ms: int
+    epoch: int = 0
+    valid_until_ms: int = 0
+    memory: Memory = field(default_factory=Memory)
+
+
+class FakeRepository:
+    """Everything in dictionaries; ``refuse`` and ``failures`` play a database's faults."""
+
+    def __init__(self) -> None:
+        self.failures: list[BalancerError] = []
+        self.refuse: Callable[[AcceptedBatch], BalancerError | None] = lambda _: None
+        self.stored: list[Sequence[AcceptedBatch]] = []
+        self._usage: dict[tuple[str, str, str], Usage] = {}
+        self._members: dict[Member, MemberRecord] = {}
+        self._acknowledged: dict[tuple[int, str, str], tuple[int, int]] = {}
+        self._destinations: dict[str, Destination] = {}
+        self._leases: dict[int, _Lease] = {}
+        self._reasons: dict[tuple[str, str, str], tuple[int, Reason]] = {}
+
+    async def check_schema(self) -> None:
+        return
+
+    async def store_batches(self, batches: Sequence[AcceptedBatch]) -> StoredCounts:
+        if self.failures:
+            raise self.failures.pop(0)
+        for accepted in batches:
+            if (fault := self.refuse(accepted)) is not None:
+                raise fault
+        self.stored.append(batches)
+        given = 0
+        written: set[tuple[str, str, str]] = set()
+        for accepted in batches:
+            given += len(accepted.batch.tuples)
+            self._store_member(accepted)
+            written |= self._store_usage(accepted)
+        return StoredCounts(written=len(written), stale=given - len(written))
+
+    def _store_member(self, accepted: AcceptedBatch) -> None:
+        batch = accepted.batch
+        leaves = batch.state is MemberState.LEAVING
+        known = self._members.get((batch.host, batch.instance))
+        if known is None or (
+            known.left_ms is None and (leaves or known.instant_ms < batch.sent_at_ms)
+        ):
+            self._members[batch.host, batch.instance] = MemberRecord(
+                batch.host,
+                batch.instance,
+                batch.group,
+                batch.sent_at_ms,
+                accepted.seen_ms,
+                left_ms=accepted.arrived_ms if leaves else None,
+                spent=dict(batch.spent),
+            )
+        for shard, epoch in batch.epochs.items():
+            key = (shard, batch.host, batch.instance)
+            if key not in self._acknowledged or self._acknowledged[key][0] < epoch:
+                self._acknowledged[key] = (epoch, accepted.arrived_ms)
+
+    def _store_usage(self, accepted: AcceptedBatch) -> set[tuple[str, str, str]]:
+        batch = accepted.batch
+        written = set()
+        for entry in batch.tuples:
+            key = (entry.destination, batch.host, batch.instance)
+            known = self._usage.get(key)
+            if known is None or known.instant_ms < entry.instant_ms:
+                written.add(key)
+                self._usage[key] = Usage(
+                    batch.host,
+                    batch.instance,
+                    entry.destination,
+                    entry.from_ms,
+                    entry.instant_ms,
+                    entry.epoch,
+                    entry.granted,
+                    entry.used,
+                    entry.denied,
+                    entry.starved_ms,
+                    entry.busy_ms,
+                    accepted.seen_ms,
+                )
+        return written
+
+    async def load_shard(
+        self, shard: int, destinations: Sequence[str], *, now_ms: int, ttl_ms: int, keep_ms: int
+    ) -> ShardRows:
+        members = []
+        for (host, instance), record in self._members.items():
+            if now_ms - record.seen_ms < keep_ms:
+                epoch, at_ms = self._acknowledged.get((shard, host, instance), (0, 0))
+                members.append(replace(record, acknowledged_epoch=epoch, acknowledged_ms=at_ms))
+        return ShardRows(
+            members=tuple(members),
+            usage=tuple(
+                entry
+                for entry in self._usage.values()
+                if entry.destination in destinations and now_ms - entry.seen_ms < ttl_ms
+            ),
+            largest_reported_epoch=max(
+                (epoch for key, (epoch, _) in self._acknowledged.items() if key[0] == shard),
+                default=0,
+            ),
+        )
+
+    async def known_host(self, host: str) -> bool:
+        return any(known == host for known, _ in self._members)
+
+    async def remove_expired(self, *, now_ms: int, ttl_ms: int, keep_ms: int, limit: int) -> int:
+        old = [key for key, entry in self._usage.items() if now_ms - entry.seen_ms >= ttl_ms]
+        for key in old[:limit]:
+            del self._usage[key]
+        left = limit - len(old[:limit])
+        gone = [key for key, entry in self._members.items() if now_ms - entry.seen_ms >= keep_ms]
+        for member in gone[:left]:
+            del self._members[member]
+            for known in [key for key in self._acknowledged if key[1:] == member]:
+                del self._acknowledged[known]
+        return len(old[:limit]) + len(gone[:left])
+
+    async def list_destinations(self, *, include_removed: bool = False) -> Sequence[Destination]:
+        found = sorted(self._destinations.items())
+        return [entry for _, entry in found if include_removed or not entry.removed]
+
+    async def put_destination(self, destination: Destination) -> bool:
+        known = self._destinations.get(destination.name)
+        if known is not None and known.window_seconds != destination.window_seconds:
+            raise ConflictError("window_seconds is fixed")
+        self._destinations[destination.name] = destination
+        return known is None
+
+    async def remove_destination(self, name: str, *, now_ms: int) -> bool:
+        known = self._destinations.get(name)
+        if known is None or known.removed:
+            return False
+        self._destinations[name] = replace(known, removed=True, changed_at_ms=now_ms)
+        return True
+
+    async def forget_destination(self, name: str) -> None:
+        if name in self._destinations and self._destinations[name].removed:
+            del self._destinations[name]
+
+    async def acquire_leases(
+        self, holder: str, shards: Sequence[int], *, now_ms: int, ttl_ms: int
+    ) -> Sequence[LeaseRecord]:
+        records = []
+        for shard in sorted(shards):
+            lease = self._leases.setdefault(shard, _Lease(1, holder, now_ms + ttl_ms))
+            if lease.holder == holder or lease.expires_ms <= now_ms:
+                lease.number += lease.holder != holder
+                lease.holder, lease.expires_ms = holder, now_ms + ttl_ms
+            records.append(
+                LeaseRecord(
+                    shard,
+                    lease.number,
+                    lease.holder == holder,
+                    lease.epoch,
+                    lease.valid_until_ms,
+                    lease.memory,
+                )
+            )
+        return records
+
+    async def record_epoch(
+        self, shard: int, number: int, epoch: int, *, valid_until_ms: int, memory: Memory
+    ) -> bool:
+        lease = self._leases.get(shard)
+        if lease is None or lease.number != number or lease.epoch >= epoch:
+            return False
+        lease.epoch, lease.memory = epoch, memory
+        lease.valid_until_ms = max(lease.valid_until_ms, valid_until_ms)
+        return True
+
+    async def release_leases(self, holder: str) -> None:
+        for lease in self._leases.values():
+            if lease.holder == holder:
+                lease.holder, lease.expires_ms = "", 0
+
+    async def store_reasons(self, shard: int, epoch: int, reasons: Sequence[Reason]) -> None:
+        names = {reason.destination for reason in reasons}
+        self._reasons = {key: kept for key, kept in self._reasons.items() if key[0] not in names}
+        for reason in reasons:
+            key = (reason.destination, reason.host, reason.instance)
+            self._reasons[key] = (epoch, reason)
+
+    async def load_reasons(self, destination: str, host: str) -> Sequence[tuple[int, Reason]]:
+        return [
+            kept for key, kept in sorted(self._reasons.items()) if key[:2] == (destination, host)
+        ]
