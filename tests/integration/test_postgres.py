@@ -69,7 +69,7 @@ def test_a_missing_setting_is_one_line() -> None:
         timeout=60,
         check=False,
     )
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
     assert "PERMIT_POSTGRES_DSN" in done.stderr
 
