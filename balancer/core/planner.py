@@ -12,12 +12,13 @@ what it may still spend), ``silent`` (not heard of for 1.4 rounds), ``even``, ``
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from balancer.core import invariants
 from balancer.core.destination_plan import plan_destination
 from balancer.core.early import Lacking, Newcomers, amend, wants_more
+from balancer.core.lineage import Lineage, lineage_of, still_needed
 from balancer.core.memory import Trails, load_trails, store_trails
 from balancer.core.model import (
     Destination,
@@ -47,9 +48,7 @@ class _Round:
     now_ms: int
     members: dict[Member, MemberRecord]
     usage: dict[str, dict[Member, Usage]]
-    base: dict[str, DestinationShares]
-    named: list[Document]
-    lines: dict[str, list[DestinationShares]]
+    lineage: Lineage
     trails: Trails
     reasons: list[Reason]
     faults: list[str]
@@ -68,16 +67,13 @@ def plan(snapshot: Snapshot, memory: Memory, now_ms: int) -> Plan:
         The plan. Its document is None where nothing is to be published; where ``broken`` is not
         empty it must not be published.
     """
-    named = named_documents(snapshot)
-    base = {line.terms.destination: line for line in named[0].destinations} if named else {}
+    lineage = lineage_of(snapshot)
     work = _Round(
         snapshot=snapshot,
         now_ms=now_ms,
         members={record.member: record for record in snapshot.members},
         usage=_usage_by_destination(snapshot, now_ms),
-        base=base,
-        named=named,
-        lines=_lines_by_destination(snapshot.documents),
+        lineage=lineage,
         trails=load_trails(memory),
         reasons=[],
         faults=[],
@@ -96,7 +92,7 @@ def plan(snapshot: Snapshot, memory: Memory, now_ms: int) -> Plan:
             lines.append(line)
     kept = {destination.name for destination in snapshot.destinations}
     work.trails = {name: known for name, known in work.trails.items() if name in kept}
-    if set(base) != {line.terms.destination for line in lines}:
+    if set(lineage.base) != {line.terms.destination for line in lines}:
         work.changed = True
     if not work.changed:
         sentence = f"shard {snapshot.shard}: nothing to publish"
@@ -110,50 +106,8 @@ def plan(snapshot: Snapshot, memory: Memory, now_ms: int) -> Plan:
         sentence=_sentence(work, document, broken),
         broken=broken,
         forget=tuple(forget),
-        keep=still_needed(document, named, now_ms),
+        keep=still_needed(document, lineage.named, now_ms),
     )
-
-
-def named_documents(snapshot: Snapshot) -> list[Document]:
-    """Return the documents that the pointer names, newest first: what a new one is built on.
-
-    Of the others nobody can say whether anybody read them: a put that came too late, or a pointer
-    set back. So they are never built on, but their windows are not planned again, their points are
-    not given to newcomers, and their safe points are reserved.
-    """
-    pointed = snapshot.pointed_epochs
-    if pointed is None:
-        return [doc for doc in snapshot.documents if doc.epoch <= snapshot.current_epoch]
-    return [document for document in snapshot.documents if document.epoch in pointed]
-
-
-def _lines_by_destination(documents: Sequence[Document]) -> dict[str, list[DestinationShares]]:
-    lines: dict[str, list[DestinationShares]] = {}
-    for document in documents:
-        for line in document.destinations:
-            lines.setdefault(line.terms.destination, []).append(line)
-    return lines
-
-
-def still_needed(document: Document, named: Sequence[Document], now_ms: int) -> tuple[int, ...]:
-    """Return the epochs below ``document`` that cover a window from now on, if none above does."""
-    begins: dict[str, int] = {}
-    for line in document.destinations:
-        begins[line.terms.destination] = line.terms.from_window
-    kept = []
-    for older in named:
-        needed = False
-        for line in older.destinations:
-            terms = line.terms
-            present = now_ms // (terms.window_seconds * 1000)
-            first = max(present, terms.from_window)
-            before = begins.get(terms.destination, first + 1)
-            if first < before and present < terms.until_window:
-                needed = True
-                begins[terms.destination] = first
-        if needed:
-            kept.append(older.epoch)
-    return tuple(kept)
 
 
 def _usage_by_destination(snapshot: Snapshot, now_ms: int) -> dict[str, dict[Member, Usage]]:
@@ -176,7 +130,9 @@ def _has_other_window(snapshot: Snapshot, destination: Destination) -> bool:
 
 def _line(work: _Round, destination: Destination) -> DestinationShares | None:
     """Return the destination's line in the new document, None where it has none yet."""
-    before = work.base.get(destination.name)
+    before = work.lineage.base.get(destination.name)
+    if before is not None:
+        before = work.lineage.carried(before)
     if work.snapshot.kind is RoundKind.EARLY:
         return _early_line(work, destination, before)
     return _regular_line(work, destination, before)
@@ -187,32 +143,21 @@ def first_window(present: int, until_window: int) -> int:
     return present if until_window <= present else max(present + 1, until_window)
 
 
-def _until_window(work: _Round, destination: Destination) -> int:
-    """Return the first window that no document covers, whoever may have read it; 0 for none."""
-    return max(
-        (
-            line.terms.until_window
-            for line in work.lines.get(destination.name, ())
-            if line.terms.window_seconds == destination.window_seconds
-        ),
-        default=0,
-    )
-
-
 def _regular_line(
     work: _Round, destination: Destination, before: DestinationShares | None
 ) -> DestinationShares | None:
     window_ms = destination.window_seconds * 1000
     round_ms = work.snapshot.round_ms
     present = work.now_ms // window_ms
-    from_window = first_window(present, _until_window(work, destination))
+    until_window = work.lineage.until_window(destination.name, destination.window_seconds)
+    from_window = first_window(present, until_window)
     round_windows = max(1, round_ms // window_ms)
     if from_window > present + round_windows:
         return before  # what is in force reaches far enough
     if from_window > present and from_window * window_ms - work.now_ms > LATEST_ROUNDS * round_ms:
         return before  # a long window is planned late, by the newest reports
-    if work.snapshot.learning and before is None:
-        return None
+    if work.snapshot.learning and (before is None or not work.lineage.may_repeat(before)):
+        return before
     until_window = _round_end(work, from_window, window_ms, round_windows)
     work.changed = True
     if work.snapshot.learning and before is not None:
@@ -227,7 +172,8 @@ def _early_line(
     round_ms = work.snapshot.round_ms
     present = work.now_ms // window_ms
     if before is None or before.terms.until_window <= present:
-        if work.snapshot.learning or _until_window(work, destination) > present:
+        last = work.lineage.until_window(destination.name, destination.window_seconds)
+        if work.snapshot.learning or last > present:
             return before
         # To the end of the present round: the next regular document follows.
         until_window = max(present + 1, (work.now_ms // round_ms + 1) * round_ms // window_ms)
@@ -243,11 +189,8 @@ def _early_line(
     first = max(present, before.terms.from_window)
     others = [
         line
-        for line in work.lines[destination.name]
-        if line is not before
-        and line.terms.window_seconds == destination.window_seconds
-        and line.terms.from_window < before.terms.until_window
-        and first < line.terms.until_window
+        for line in work.lineage.lines(destination.name, destination.window_seconds)
+        if line.terms.from_window < before.terms.until_window and first < line.terms.until_window
     ]
     lacking = [] if work.snapshot.learning else wants_more(before, live, window_ms)
     amended = amend(
@@ -351,7 +294,7 @@ def _broken(work: _Round, document: Document) -> list[str]:
         *work.faults,
         *invariants.shares_fit(document),
         *invariants.epoch_grows(document, snapshot.documents),
-        *invariants.windows_agree(document, work.named, work.members),
+        *invariants.windows_agree(document, work.lineage.named, work.members),
         *invariants.begins_soon(document, work.now_ms, snapshot.round_ms),
         *invariants.valid_over_coverage(document),
     ]
