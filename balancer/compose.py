@@ -125,6 +125,8 @@ class Service:
         self._store = S3DocumentStore(s3_config(settings))
         self._repository: PostgresRepository | None = None
         self._supervisor: Supervisor | None = None
+        self._ingest: Ingest | None = None
+        self._has_caught_up = False
         self._clock = SystemClock()
         self._metrics = PrometheusMetrics()
         self._view = DistributionView()
@@ -136,6 +138,7 @@ class Service:
             },
             self._view,
             self._metrics,
+            {"reports": self._reports_fault},
         )
         self._http = self._make_http()
 
@@ -242,6 +245,7 @@ class Service:
             on_change=self._note_change,
             jitter=random.random,
         )
+        self._ingest = ingest
         return Supervisor(
             cycle=Cycle(repository, self._store, self._view, self._clock, self._metrics, limits),
             ingest=ingest,
@@ -257,6 +261,12 @@ class Service:
                 keep_files_ms=settings.keep_files_seconds * 1000,
             ),
         )
+
+    def _reports_fault(self) -> str | None:
+        """Say what is wrong until the reports found at start were read, once."""
+        if not self._has_caught_up and self._ingest is not None:
+            self._has_caught_up = self._ingest.view().caught_up
+        return None if self._has_caught_up else "the reports found at start are not read yet"
 
     async def _check_kafka(self) -> None:
         await list_topics(self._kafka)

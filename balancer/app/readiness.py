@@ -23,15 +23,28 @@ DETAIL_MAX: Final = 500
 _log = logging.getLogger("balancer.readiness")
 
 Check = Callable[[], Awaitable[None]]
+Fact = Callable[[], str | None]
 
 
 class Readiness:
-    """What is known of each dependency; ``checks`` raise a `BalancerError` where one is away."""
+    """What is known of each dependency.
+
+    Args:
+        checks: dependency to a call that raises a `BalancerError` where it is away.
+        view: what is served.
+        metrics: told which dependency answers.
+        facts: whatever else must be so, to a call that says what is wrong, None for nothing.
+    """
 
     def __init__(
-        self, checks: Mapping[str, Check], view: DistributionView, metrics: Metrics
+        self,
+        checks: Mapping[str, Check],
+        view: DistributionView,
+        metrics: Metrics,
+        facts: Mapping[str, Fact] | None = None,
     ) -> None:
         self._checks = dict(checks)
+        self._facts = dict(facts or {})
         self._view = view
         self._metrics = metrics
         self._faults: dict[str, str | None] = dict.fromkeys(checks, NOT_ASKED)
@@ -79,20 +92,20 @@ class Readiness:
                     _log.error("a check failed: %r", outcome, extra={"action": "check_crashed"})
             await asyncio.sleep(every_seconds)
 
+    def _all(self) -> dict[str, str | None]:
+        served = None if self._view.is_complete else "not all shards were read yet"
+        facts = {name: fact() for name, fact in self._facts.items()}
+        return {**self._faults, **facts, "distribution": served}
+
     @property
     def is_ready(self) -> bool:
-        """Whether every dependency answers and every shard was looked at."""
-        return self._view.is_complete and all(fault is None for fault in self._faults.values())
+        """Whether nothing is wrong."""
+        return all(fault is None for fault in self._all().values())
 
     def report(self) -> dict[str, object]:
         """Return ``{"ready","dependencies":{name:{"ready","detail"?},…}}``."""
         rows: dict[str, object] = {
             name: {"ready": True} if fault is None else {"ready": False, "detail": fault}
-            for name, fault in sorted(self._faults.items())
+            for name, fault in sorted(self._all().items())
         }
-        rows["distribution"] = (
-            {"ready": True}
-            if self._view.is_complete
-            else {"ready": False, "detail": "not all shards were read yet"}
-        )
         return {"ready": self.is_ready, "dependencies": rows}

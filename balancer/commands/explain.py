@@ -81,8 +81,8 @@ def told(epoch: int, reason: Reason, destination: Destination) -> list[str]:
     return [
         f"{reason.host} (instance {reason.instance}), {reason.destination}, epoch {epoch}:",
         (
-            f"  got       {percent(reason.share_points)}, {permits} of {destination.capacity} permits "
-            f"in {window}"
+            f"  got       {percent(reason.share_points)}, {permits} of "
+            f"{destination.capacity} permits in {window}"
         ),
         f"  because   {reason.rule}: {rule}{level}",
         f"  asked     {reason.asked_permits} permits in {window}, by its last report",

@@ -100,6 +100,7 @@ class Run:
             "PERMIT_ROUND_SECONDS": str(seconds),
             "PERMIT_TTL_SECONDS": str(3 * seconds),
             "PERMIT_SHARDS": "1",
+            "PERMIT_KAFKA_SESSION_SECONDS": "3",
         }
 
     def _process(

@@ -1,0 +1,304 @@
+"""The life of the service on stores in memory: leading, rounds, following, stopping."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from balancer.adapters.kafka.compression import decode_record
+from balancer.app import agenda, catalogue, supervisor
+from balancer.app.cycle import Cycle, CycleLimits
+from balancer.app.ingest import Ingest
+from balancer.app.supervisor import Options, Supervisor
+from balancer.app.view import DistributionView
+from balancer.core.model import Destination
+from balancer.errors import BalancerError, UnavailableError
+from balancer.ports import LeaseRecord, UsageRecord
+from tests.support.fakes_repository import FakeRepository
+from tests.support.fakes_store import MemoryDocumentStore, Objects
+from tests.support.fakes_usage_log import FakeTopic, FakeUsageLog
+from tests.support.service_doubles import CountingMetrics
+from tests.support.waiting import until
+from worker_sdk.wire.usage import MemberState, UsageBatch, UsageTuple, encode_batch
+
+NAME = "orders-db"
+ROUND_MS = 60_000  # long, so that a test decides which rounds run
+START_MS = 30_000_000 * ROUND_MS + 5_000
+
+
+class EarlyInTheRound:
+    """A clock that runs, begun five seconds into a round, whatever the time is."""
+
+    def __init__(self) -> None:
+        self._start_ms = time.monotonic_ns() // 10**6
+
+    def now_ms(self) -> int:
+        return START_MS + self.monotonic_ms()
+
+    def monotonic_ms(self) -> int:
+        return time.monotonic_ns() // 10**6 - self._start_ms
+
+
+class PatientLog(FakeUsageLog):
+    """Waits where there is nothing, as a real one does."""
+
+    async def read(self, *, max_records: int, wait_ms: int) -> Sequence[UsageRecord]:
+        await asyncio.sleep(0.005)
+        return await super().read(max_records=max_records, wait_ms=wait_ms)
+
+
+class Repository(FakeRepository):
+    """Remembers what was let go of; can refuse to renew leases."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.released: list[str] = []
+        self.lease_fault: BalancerError | None = None
+
+    async def acquire_leases(
+        self, holder: str, shards: Sequence[int], *, now_ms: int, ttl_ms: int
+    ) -> Sequence[LeaseRecord]:
+        if self.lease_fault is not None:
+            raise self.lease_fault
+        return await super().acquire_leases(holder, shards, now_ms=now_ms, ttl_ms=ttl_ms)
+
+    async def release_leases(self, holder: str) -> None:
+        self.released.append(holder)
+        await super().release_leases(holder)
+
+
+@dataclass
+class Shared:
+    """What processes have in common."""
+
+    repository: Repository = field(default_factory=Repository)
+    objects: Objects = field(default_factory=Objects)
+    topic: FakeTopic = field(default_factory=lambda: FakeTopic(clock_ms=START_MS))
+    clock: EarlyInTheRound = field(default_factory=EarlyInTheRound)
+
+
+class Process:
+    """One supervisor with its parts."""
+
+    def __init__(self, shared: Shared, holder: str, *, lease_ms: int = 3_000) -> None:
+        self.shared = shared
+        self.store = MemoryDocumentStore(shared.objects)
+        self.view = DistributionView(1)
+        self.metrics = CountingMetrics()
+        clock, limits = shared.clock, CycleLimits(ROUND_MS, 3 * ROUND_MS)
+        repository = shared.repository
+        self.cycle = Cycle(repository, self.store, self.view, clock, self.metrics, limits)
+        self.ingest = Ingest(
+            PatientLog(shared.topic),
+            repository,
+            clock,
+            self.metrics,
+            decode_record,
+            ttl_ms=limits.ttl_ms,
+            on_change=self.note_change,
+        )
+        self.supervisor = Supervisor(
+            cycle=self.cycle,
+            ingest=self.ingest,
+            repository=repository,
+            store=self.store,
+            view=self.view,
+            clock=clock,
+            metrics=self.metrics,
+            limits=limits,
+            options=Options(holder=holder, lease_ms=lease_ms, keep_files_ms=86_400_000),
+        )
+
+    def note_change(self, names: Collection[str]) -> None:
+        self.supervisor.note_change(names)
+
+    def leads(self) -> bool:
+        return self.metrics.gauges.get((catalogue.LEADING,)) == 1
+
+    def epoch(self) -> int:
+        documents = self.view.documents_of(0)
+        return documents[0].epoch if documents else 0
+
+    def has_share(self, host: str) -> bool:
+        return self.view.answer(host) is not None
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Process]:
+        stop = asyncio.Event()
+        task = asyncio.create_task(self.supervisor.run(stop))
+        try:
+            yield self
+        finally:
+            stop.set()
+            await asyncio.wait_for(task, 10)
+
+
+@pytest.fixture(autouse=True)
+def early_rounds_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let early rounds follow one another without the two seconds of a round of a minute."""
+    monkeypatch.setattr(agenda, "SHARE_MAX_MS", 100)
+
+
+@pytest.fixture
+async def shared() -> Shared:
+    found = Shared()
+    await found.repository.put_destination(Destination(NAME, 1000, 60))
+    return found
+
+
+def send(shared: Shared, host: str, state: MemberState = MemberState.STARTING) -> None:
+    now_ms = shared.clock.now_ms()
+    entry = UsageTuple(NAME, now_ms, now_ms, 0, 0, 0, 0, 0, 0)
+    spent = {NAME: (now_ms // 60_000, 0)} if state is MemberState.LEAVING else {}
+    batch = UsageBatch(host, "i", now_ms, state, tuples=(entry,), spent=spent)
+    shared.topic.clock_ms = now_ms
+    shared.topic.append(encode_batch(batch), key=host.encode())
+
+
+async def test_a_hello_gets_a_share_in_an_early_round_at_once(shared: Shared) -> None:
+    async with Process(shared, "one").running() as process:
+        await until(lambda: process.epoch() > 0)
+        send(shared, "a")
+        await until(lambda: process.has_share("a"))
+        answer = process.view.destination_answer(NAME)
+        assert answer is not None
+
+
+async def test_a_goodbye_frees_the_share_in_an_early_round(shared: Shared) -> None:
+    async with Process(shared, "one").running() as process:
+        send(shared, "a")
+        await until(lambda: process.has_share("a"))
+        send(shared, "a", MemberState.LEAVING)
+        await until(lambda: not process.has_share("a"))
+
+
+async def test_of_two_processes_one_leads_and_the_other_serves_what_it_publishes(
+    shared: Shared,
+) -> None:
+    async with Process(shared, "one").running() as leader:
+        await until(leader.leads)
+        other = Process(replace(shared, topic=FakeTopic()), "two")
+        async with other.running():
+            send(shared, "a")
+            await until(lambda: leader.has_share("a") and other.has_share("a"))
+            assert not other.leads()
+            assert other.epoch() == leader.epoch()
+
+
+async def test_stopping_lets_the_lease_go_so_that_another_leads_at_once(shared: Shared) -> None:
+    async with Process(shared, "one", lease_ms=3_600_000).running() as first:
+        await until(first.leads)
+    assert shared.repository.released == ["one"]
+    async with Process(shared, "two", lease_ms=3_600_000).running() as second:
+        await until(second.leads)
+
+
+async def test_stopping_leaves_offsets_behind_what_was_stored(shared: Shared) -> None:
+    async with Process(shared, "one").running() as process:
+        for host in "abc":
+            send(shared, host)
+        await until(lambda: process.has_share("a"))
+    stored = sum(len(batches) for batches in shared.repository.stored)
+    assert shared.topic.committed[0] <= stored
+
+
+async def test_who_cannot_renew_its_lease_stops_publishing_and_goes_on_afterwards(
+    shared: Shared,
+) -> None:
+    async with Process(shared, "one", lease_ms=300).running() as process:
+        send(shared, "a")
+        await until(lambda: process.has_share("a"))
+        shared.repository.lease_fault = UnavailableError("no answer")
+        held = process.supervisor._held[0]
+        await until(lambda: not process.supervisor._leads(held))
+        epoch = process.epoch()
+        send(shared, "a", MemberState.LEAVING)
+        await until(lambda: shared.topic.committed.get(0) == 2)
+        await asyncio.sleep(0.2)  # time in which a round would have run
+        assert process.epoch() == epoch
+        shared.repository.lease_fault = None
+        await until(lambda: not process.has_share("a"))
+
+
+async def test_a_round_that_failed_is_tried_again(shared: Shared) -> None:
+    process = Process(shared, "one")
+    process.store.faults["publish"] = [UnavailableError("S3 is away")] * 2
+    async with process.running():
+        send(shared, "a")
+        await until(lambda: process.has_share("a"))
+        assert process.metrics.counts[catalogue.ROUNDS, "failed"] == 2
+
+
+async def test_a_crash_in_a_round_does_not_end_the_service(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = Process(shared, "one")
+    load, crashes = process.store.load, [RuntimeError("a fault of ours")]
+
+    async def crash_once(shard: int, *, now_ms: int) -> object:
+        if crashes:
+            raise crashes.pop()
+        return await load(shard, now_ms=now_ms)
+
+    monkeypatch.setattr(process.store, "load", crash_once)
+    async with process.running():
+        send(shared, "a")
+        await until(lambda: process.has_share("a"))
+    assert process.metrics.counts[catalogue.ROUNDS, "crashed"] == 1
+
+
+async def test_ingest_that_fails_is_started_again(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "RESTART_FIRST_SECONDS", 0.01)
+    process = Process(shared, "one")
+    run, faults = process.ingest.run, [RuntimeError("odd"), UnavailableError("no broker")]
+
+    async def fail_twice(stop: asyncio.Event) -> None:
+        if faults:
+            raise faults.pop()
+        await run(stop)
+
+    monkeypatch.setattr(process.ingest, "run", fail_twice)
+    async with process.running():
+        send(shared, "a")
+        await until(lambda: process.has_share("a"))
+    assert process.metrics.counts[catalogue.TASK_RESTARTS, "ingest"] == 2
+
+
+async def test_a_destination_that_is_added_is_published_at_once(shared: Shared) -> None:
+    async with Process(shared, "one").running() as process:
+        await until(lambda: process.view.destination_answer(NAME) is not None)
+        await shared.repository.put_destination(Destination("billing", 10))
+        process.supervisor.look_at_destinations()
+        await until(lambda: process.view.destination_answer("billing") is not None)
+
+
+async def test_a_capacity_that_is_changed_by_hand_is_planned_at_once(shared: Shared) -> None:
+    async with Process(shared, "one").running() as process:
+        await until(lambda: process.view.destination_answer(NAME) is not None)
+        await shared.repository.put_destination(Destination(NAME, 77, 60))
+
+        def shows_77() -> bool:
+            return any(
+                line.terms.capacity == 77
+                for document in process.view.documents_of(0)
+                for line in document.destinations
+            )
+
+        process.supervisor.look_at_destinations()
+        await until(shows_77)
+
+
+async def test_a_database_that_was_set_back_starts_learning(shared: Shared) -> None:
+    process = Process(shared, "one", lease_ms=300)
+    async with process.running():
+        send(shared, "a")
+        await until(lambda: process.has_share("a"))
+        shared.repository._leases[0].epoch = 0
+        await until(lambda: process.supervisor._held[0].desk.learning.until_ms > 0)
