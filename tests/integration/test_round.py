@@ -147,8 +147,8 @@ async def test_who_lost_the_lease_does_not_publish(dsn: str, config: S3Config) -
     service.clock.ms += 5_000
     assert "sound" in await service.round(RoundKind.REGULAR, holder="two")
     service.clock.ms += ROUND_MS
+    view = IngestView(service.clock.ms, 0, caught_up=True)
     with pytest.raises(ConflictError, match="lease"):
-        view = IngestView(service.clock.ms, 0, caught_up=True)
         await service.cycle.run(Desk.of(old), RoundKind.REGULAR, view)
     await service.repository.close()
 
