@@ -1,0 +1,198 @@
+"""The whole path on real servers: a worker's permits, through Kafka, PostgreSQL, S3 and HTTP."""
+
+from __future__ import annotations
+
+import secrets
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.real_clients import await_condition, query
+from tests.support.served import Server, run_command, serving
+from tests.support.servers import Stack
+from worker_sdk import PermitClient
+
+NAME = f"orders-{secrets.token_hex(4)}"  # workers of other tests report to the same topic
+WINDOW_SECONDS = 3
+WAIT_SECONDS = 60.0
+
+Settings = dict[str, str]
+
+
+@pytest.fixture
+def settings(
+    stack: Stack, postgres_dsn: str, s3_prefix: str, fresh_name: Callable[[str], str]
+) -> Settings:
+    """Settings of a balancer that shares nothing with another test's."""
+    session_seconds = "6" if "pache" in stack.kafka.version() else "3"
+    found = stack.environment() | {
+        "PERMIT_POSTGRES_DSN": postgres_dsn,
+        "PERMIT_S3_PREFIX": s3_prefix,
+        "PERMIT_KAFKA_GROUP_ID": fresh_name("group"),
+        "PERMIT_KAFKA_PARTITIONS": "2",
+        "PERMIT_KAFKA_SESSION_SECONDS": session_seconds,
+        "PERMIT_ROUND_SECONDS": str(WINDOW_SECONDS),
+        "PERMIT_TTL_SECONDS": str(3 * WINDOW_SECONDS),
+        "PERMIT_SHARDS": "2",
+    }
+    migrated = run_command(found, ["migrate"])
+    assert migrated.returncode == 0, migrated.stderr
+    return found
+
+
+@pytest.fixture
+def server(settings: Settings, tmp_path: Path) -> Iterator[Server]:
+    with serving(settings, tmp_path) as running:
+        running.wait_ready()
+        yield running
+
+
+def create_destination(server: Server, capacity: int = 300) -> None:
+    body = {"capacity": capacity, "window_seconds": WINDOW_SECONDS}
+    assert server.ask(f"/destinations/{NAME}", "PUT", body)[0] == 201
+
+
+def client_of(server: Server, host: str, distribution: str | None = None) -> PermitClient:
+    settings = server.settings
+    return PermitClient(
+        destinations=[NAME],
+        kafka=settings["PERMIT_KAFKA_BOOTSTRAP_SERVERS"],
+        distribution=distribution or server.url,
+        host=host,
+        flush_seconds=WINDOW_SECONDS,
+        s3_endpoint_url=settings["PERMIT_S3_ENDPOINT_URL"],
+    )
+
+
+def percent_of(server: Server, host: str) -> float:
+    status, body = server.ask(f"/distribution/{host}")
+    rows = body["destinations"].get(NAME, []) if status == 200 else []
+    return float(rows[0]["percent"]) if rows else 0.0
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.usefixtures("aws_environment")
+@pytest.mark.parametrize("source", ["http", "s3"])
+def test_a_worker_gets_permits_reports_and_leaves(server: Server, source: str) -> None:
+    create_destination(server)
+    bucket, prefix = server.settings["PERMIT_S3_BUCKET"], server.settings["PERMIT_S3_PREFIX"]
+    distribution = None if source == "http" else f"s3://{bucket}/{prefix}"
+    with client_of(server, "a/1", distribution) as client:
+        orders = client.destination(NAME)
+        orders.acquire(timeout=WAIT_SECONDS)
+        server.wait(lambda: percent_of(server, "a%2F1") > 90, "a share")
+        assert orders.state.epoch > 0
+        status, body = server.ask(f"/destinations/{NAME}/distribution")
+        assert (status, body["documents"][0]["members"][0]["host"]) == (200, "a/1")
+        explained = run_command(
+            server.settings, ["explain", "--destination", NAME, "--host", "a/1"]
+        )
+        assert explained.returncode == 0, explained.stderr
+        assert "because" in explained.stdout
+    server.wait(lambda: percent_of(server, "a%2F1") == 0, "free again")
+
+
+@pytest.mark.timeout(180)
+def test_a_balancer_that_was_killed_takes_up_where_it_was(
+    settings: Settings, tmp_path: Path
+) -> None:
+    with serving(settings, tmp_path) as first:
+        first.wait_ready()
+        create_destination(first)
+        with client_of(first, "a") as client:
+            client.destination(NAME).acquire(timeout=WAIT_SECONDS)
+            first.wait(lambda: percent_of(first, "a") > 90, "a share")
+            epoch = newest_epoch(first)
+            first.stop(signal.SIGKILL)
+            with serving(settings, tmp_path) as second:
+                second.wait_ready()
+                second.wait(lambda: newest_epoch(second) > epoch, "publishing again")
+                assert percent_of(second, "a") > 90
+                assert second.stop() == 0
+
+
+def newest_epoch(server: Server) -> int:
+    status, body = server.ask(f"/destinations/{NAME}/distribution")
+    return body["documents"][0]["epoch"] if status == 200 and body["documents"] else 0
+
+
+@pytest.mark.timeout(120)
+def test_it_stops_soon_though_somebody_waits_on_a_kept_connection(server: Server) -> None:
+    address = server.url.removeprefix("http://").split(":")
+    with socket.create_connection((address[0], int(address[1])), timeout=20) as connection:
+        connection.sendall(b"GET /distribution/nobody?wait=60 HTTP/1.1\r\nHost: x\r\n\r\n")
+        server.wait(lambda: "permit_http_waiting 1.0" in server.ask("/metrics")[1], "waiting")
+        started = time.monotonic()
+        assert server.stop() == 0
+        assert time.monotonic() - started < 10
+        assert connection.recv(100).startswith(b"HTTP/1.1 404")
+    assert "Traceback" not in server.words()
+
+
+@pytest.mark.timeout(120)
+async def test_stopping_leaves_the_lease_free(server: Server) -> None:
+    dsn = server.settings["PERMIT_POSTGRES_DSN"]
+    assert await query(dsn, "SELECT count(*) FROM permit_lease WHERE holder <> ''") == 2
+    assert server.stop() == 0
+    assert await query(dsn, "SELECT count(*) FROM permit_lease WHERE holder <> ''") == 0
+
+
+@pytest.mark.timeout(120)
+def test_it_says_what_it_waits_for_and_serves_when_that_is_there(
+    settings: Settings, stack: Stack, tmp_path: Path
+) -> None:
+    stack.postgres.stop()
+    try:
+        with serving(settings, tmp_path) as server:
+            server.wait(lambda: "waiting for postgres" in server.words(), "told")
+            assert server.ask("/healthz")[0] == 200
+            status, body = server.ask("/readyz")
+            assert status == 503
+            assert body["dependencies"]["postgres"]["ready"] is False
+            stack.postgres.start()
+            server.wait_ready()
+            assert server.stop() == 0
+    finally:
+        stack.postgres.start()
+
+
+@pytest.mark.timeout(60)
+def test_stopping_while_it_waits_works_too(settings: Settings, tmp_path: Path) -> None:
+    absent = settings | {"PERMIT_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
+    with serving(absent, tmp_path) as server:
+        server.wait(lambda: "waiting for kafka" in server.words(), "told")
+        assert server.stop() == 0
+
+
+@pytest.mark.timeout(60)
+async def test_another_schema_stops_the_start_with_what_to_run(
+    settings: Settings, tmp_path: Path
+) -> None:
+    dsn = settings["PERMIT_POSTGRES_DSN"]
+    for version, told in (("0000", "permit-balancer migrate"), ("9999", "install the newer")):
+        await query(dsn, f"UPDATE permit_schema_version SET version_num = '{version}'")
+        with serving(settings, tmp_path) as server:
+            assert server.process.wait(30) == 1
+            assert told in server.words()
+            assert "Traceback" not in server.words()
+
+
+@pytest.mark.timeout(120)
+def test_a_change_on_the_command_line_reaches_the_workers(server: Server) -> None:
+    create_destination(server)
+    with client_of(server, "a") as client:
+        client.destination(NAME).acquire(timeout=WAIT_SECONDS)
+        changed = run_command(server.settings, ["destinations", "set", NAME, "--capacity", "60"])
+        assert changed.returncode == 0, changed.stderr
+
+        def capacity() -> int:
+            rows = server.ask("/distribution/a")[1]["destinations"][NAME]
+            return int(rows[0]["capacity"])
+
+        server.wait(lambda: capacity() == 60, "changed")
+        orders = client.destination(NAME)
+        await_condition(lambda: 0 < orders.state.granted_permits <= 60, "known to the worker")
