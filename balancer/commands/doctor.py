@@ -161,6 +161,7 @@ async def _conditional_put(settings: Settings) -> Finding:
     from balancer.compose import opened_store  # noqa: PLC0415
 
     async with opened_store(settings) as store:
+        await store.check()  # some stores make a bucket of whatever is put
         faults = await store.check_conditional_put(secrets.token_hex(8))
     if faults:
         return Finding(

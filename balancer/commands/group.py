@@ -54,25 +54,21 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, words) for name, (_, words) in COMMANDS.items()])
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--version", "show_version", is_flag=True, help="Show the version and stop.")
-@click.pass_context
-def group(ctx: click.Context, *, show_version: bool) -> None:
-    """Share the fixed capacity of a destination among a fleet of workers.
-
-    Settings come from the environment (PERMIT_...) or a file (--config). To try everything out:
-    permit-balancer demo.
-    """
-    if show_version:
-        click.echo(f"permit-balancer {_version()}")
-        ctx.exit()
-
-
 def _version() -> str:
     try:
         return version("permit-balancer")
     except PackageNotFoundError:
         return "unknown"
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(_version(), message="permit-balancer %(version)s")
+def group() -> None:
+    """Share the fixed capacity of a destination among a fleet of workers.
+
+    Settings come from the environment (PERMIT_...) or a file (--config). To try everything out:
+    permit-balancer demo.
+    """
 
 
 def run(arguments: Sequence[str] | None) -> int:

@@ -1,0 +1,69 @@
+"""The command line without any server: help, loading, missing packages."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from balancer.commands import main
+from balancer.commands.explain import RULES
+from balancer.commands.group import COMMANDS
+from balancer.core import planner
+
+HEAVY = ("aiohttp", "aiokafka", "alembic", "asyncpg", "boto3", "pydantic", "rich", "sqlalchemy")
+
+
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    out = capsys.readouterr().out
+    for name, (_, words) in COMMANDS.items():
+        assert name in out
+        assert words in " ".join(out.split())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([name, "--help"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"Usage: permit-balancer {name}")
+    assert len(out.splitlines()) > 5
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("permit-balancer ")
+
+
+def test_help_loads_no_driver() -> None:
+    program = (
+        "import sys; from balancer.commands import main; main(['--help']); "
+        f"print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stderr.strip() == "[]"
+
+
+def test_a_missing_package_is_one_line_with_what_to_install() -> None:
+    program = (
+        "import sys; sys.modules['click'] = None; "
+        "from balancer.commands import main; sys.exit(main(['serve']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.strip() == (
+        "permit-balancer: the package click is missing; "
+        "run: pip install 'permit-balancer[balancer]'"
+    )
+
+
+def test_explain_has_words_for_every_rule_of_the_planner() -> None:
+    text = planner.__doc__ or ""
+    assert RULES
+    for rule in RULES:
+        assert f"``{rule}``" in text
