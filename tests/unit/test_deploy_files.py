@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import tomllib
@@ -10,6 +11,9 @@ from typing import Any
 
 import pytest
 import yaml
+
+from balancer.commands.group import COMMANDS
+from balancer.settings import Settings, load_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
@@ -108,3 +112,26 @@ def test_console_script_and_its_module_agree_with_the_entry_point() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["scripts"] == {"permit-balancer": "balancer.commands:main"}
     assert ("ENTRYPOINT", '["permit-balancer"]') in dockerfile()
+
+
+def test_every_setting_of_the_balancer_is_one_it_knows_and_lets_it_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in [name for name in os.environ if name.startswith("PERMIT_")]:
+        monkeypatch.delenv(name)
+    given = {
+        name: str(value)
+        for name, value in SERVICES["balancer"]["environment"].items()
+        if name.startswith("PERMIT_")
+    }
+    assert {name.removeprefix("PERMIT_").lower() for name in given} <= set(Settings.model_fields)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    settings = load_settings()
+    settings.check_relations()
+    settings.need("kafka_bootstrap_servers", "postgres_dsn", "s3_bucket")
+
+
+@pytest.mark.parametrize("name", ["migrate", "balancer", "capacity"])
+def test_every_command_of_the_balancer_is_one_it_has(name: str) -> None:
+    assert SERVICES[name]["command"][0] in COMMANDS
