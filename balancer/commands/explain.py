@@ -49,8 +49,8 @@ def explain(*, destination: str, host: str, config_file: Path | None, as_json: b
         raise click.ClickException(f"there is no destination {destination!r}")
     if not found:
         raise click.ClickException(
-            f"no round has planned {destination!r} for the host {host!r}: it has not reported, or "
-            "has left"
+            f"no regular round has planned {destination!r} for the host {host!r}: it has not "
+            "reported, has left, or is new and has its first share from an early round"
         )
     if as_json:
         reasons = [{"epoch": epoch, **asdict(reason)} for epoch, reason in found]

@@ -149,7 +149,10 @@ def test_an_absent_database_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatc
 
 def test_a_reason_is_told_in_words_and_as_json(migrated: Run, postgres_dsn: str) -> None:
     migrated("destinations", "set", NAME, "--capacity", "1000")
-    assert "no round has planned" in migrated("explain", "--destination", NAME, "--host", "a").err
+    assert (
+        "no regular round has planned"
+        in migrated("explain", "--destination", NAME, "--host", "a").err
+    )
     reason = Reason(
         destination=NAME,
         host="a",
