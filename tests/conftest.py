@@ -14,4 +14,4 @@ settings.register_profile(
 )
 settings.load_profile("repeatable")
 
-pytest_plugins = ["tests.support.servers"]
+pytest_plugins = ["tests.support.servers", "tests.support.http_face"]
