@@ -61,6 +61,10 @@ class Process:
             return None
         return self._process.pid
 
+    def words(self) -> str:
+        """Return the end of what it wrote to standard error, each line once."""
+        return "\n".join(dict.fromkeys(self.last_words))
+
     def _is_wanted(self) -> bool:
         return self._wanted
 

@@ -38,6 +38,8 @@ READY_SECONDS: Final = 60.0
 STEP_SECONDS: Final = 0.25
 REQUEST_SECONDS: Final = 5.0
 NOTES: Final = 4
+STARTS_MAX: Final = 2
+"""A process that ends so often before it is ready will not become so."""
 PASSED_ON: Final = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "SSL_CERT_FILE", "HOME")
 
 
@@ -145,11 +147,12 @@ class Run:
 
     @staticmethod
     async def _bounded(awaited: asyncio.Future[str], process: Process) -> str:
-        try:
-            return await asyncio.wait_for(awaited, READY_SECONDS)
-        except TimeoutError:
-            words = "\n".join(process.last_words)
-            raise UnavailableError(f"the {process.name} did not start:\n{words}") from None
+        deadline = time.monotonic() + READY_SECONDS
+        while not awaited.done():
+            if time.monotonic() > deadline or process.starts > STARTS_MAX:
+                raise UnavailableError(f"the {process.name} did not start:\n{process.words()}")
+            await asyncio.sleep(STEP_SECONDS)
+        return awaited.result()
 
     async def _start_balancer(self, session: aiohttp.ClientSession, directory: Path) -> str:
         port = _free_port()
@@ -174,9 +177,8 @@ class Run:
         url = f"http://127.0.0.1:{port}"
         deadline = time.monotonic() + READY_SECONDS
         while not await self._ready(session, url):
-            if time.monotonic() > deadline or process.starts > 2:
-                words_text = "\n".join(process.last_words)
-                raise UnavailableError(f"the balancer is not ready:\n{words_text}")
+            if time.monotonic() > deadline or process.starts > STARTS_MAX:
+                raise UnavailableError(f"the balancer is not ready:\n{process.words()}")
             await asyncio.sleep(STEP_SECONDS)
         self._options.say(f"balancer: permit-balancer serve at {url}")
         return url
