@@ -15,6 +15,7 @@ import secrets
 import socket
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Final
 
 from balancer.adapters.clock import SystemClock
@@ -35,7 +36,7 @@ from balancer.app.ingest import Ingest
 from balancer.app.readiness import Readiness
 from balancer.app.supervisor import Options, Supervisor
 from balancer.app.view import DistributionView
-from balancer.errors import UnavailableError
+from balancer.errors import SettingsError, UnavailableError
 from balancer.ports import Repository
 from balancer.settings import Settings
 
@@ -49,8 +50,18 @@ _log = logging.getLogger("balancer.serve")
 
 
 def kafka_config(settings: Settings) -> KafkaConfig:
-    """Return how to reach Kafka."""
+    """Return how to reach Kafka.
+
+    Raises:
+        SettingsError: where a setting is missing, or names a file that is not there.
+    """
     settings.need("kafka_bootstrap_servers")
+    cafile = settings.kafka_ssl_cafile
+    if cafile is not None and not Path(cafile).is_file():
+        raise SettingsError(
+            f"PERMIT_KAFKA_SSL_CAFILE: there is no file {cafile}; "
+            "for example PERMIT_KAFKA_SSL_CAFILE=/etc/ssl/kafka.pem"
+        )
     password = settings.kafka_sasl_password
     return KafkaConfig(
         bootstrap_servers=settings.kafka_bootstrap_servers or "",
@@ -78,9 +89,19 @@ def s3_config(settings: Settings) -> S3Config:
 
 
 def postgres_dsn(settings: Settings) -> str:
-    """Return the database's DSN, with its password."""
+    """Return the database's DSN, with its password.
+
+    Raises:
+        SettingsError: where it is missing or none; it is not shown, for the password in it.
+    """
     settings.need("postgres_dsn")
-    return "" if settings.postgres_dsn is None else settings.postgres_dsn.get_secret_value()
+    dsn = "" if settings.postgres_dsn is None else settings.postgres_dsn.get_secret_value()
+    if not dsn.startswith(("postgresql://", "postgres://")):
+        raise SettingsError(
+            "PERMIT_POSTGRES_DSN: does not begin with postgresql://; "
+            "for example PERMIT_POSTGRES_DSN=postgresql://permit:secret@localhost/permit"
+        )
+    return dsn
 
 
 @asynccontextmanager

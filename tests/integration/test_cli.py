@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,8 +42,8 @@ Run = Callable[..., Said]
 @pytest.fixture
 def run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], postgres_dsn: str
-) -> Run:
-    """Run a command in this process, on a database of its own."""
+) -> Iterator[Run]:
+    """Run a command in this process, on a database of its own; its log is set up for it alone."""
     for name in [name for name in os.environ if name.startswith("PERMIT_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("PERMIT_POSTGRES_DSN", postgres_dsn)
@@ -54,7 +55,12 @@ def run(
         assert "Traceback" not in said.err
         return Said(code, said.out, said.err)
 
-    return command
+    loggers = [logging.getLogger(name) for name in ("", "balancer", "aiokafka")]
+    before = [(logger, logger.level, logger.handlers[:]) for logger in loggers]
+    yield command
+    for logger, level, handlers in before:
+        logger.setLevel(level)
+        logger.handlers[:] = handlers
 
 
 @pytest.fixture
@@ -145,6 +151,31 @@ def test_an_absent_database_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatc
         assert (said.code, len(said.err.splitlines())) == (1, 1)
         assert "PostgreSQL" in said.err
         assert "hunter2" not in said.err
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PERMIT_POSTGRES_DSN", "hunter2@localhost"),
+        ("PERMIT_KAFKA_SSL_CAFILE", "/no/such/file.pem"),
+        ("PERMIT_S3_ENDPOINT_URL", "localhost:9000"),
+        ("PERMIT_KAFKA_BOOTSTRAP_SERVERS", "a:b:c:d"),
+    ],
+)
+def test_a_setting_that_a_client_cannot_use_stops_the_start_with_one_line(
+    migrated: Run, monkeypatch: pytest.MonkeyPatch, s3: S3Part, name: str, value: str
+) -> None:
+    monkeypatch.setenv("PERMIT_KAFKA_BOOTSTRAP_SERVERS", "127.0.0.1:1")
+    monkeypatch.setenv("PERMIT_S3_BUCKET", s3.bucket)
+    monkeypatch.setenv("PERMIT_S3_ENDPOINT_URL", s3.endpoint_url)
+    monkeypatch.setenv("PERMIT_HTTP_PORT", "0")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3.access_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3.secret_key)
+    monkeypatch.setenv(name, value)
+    said = migrated("serve")
+    assert (said.code, len(said.err.splitlines())) == (2, 1)
+    assert name in said.err
+    assert "hunter2" not in said.err
 
 
 def test_a_reason_is_told_in_words_and_as_json(migrated: Run, postgres_dsn: str) -> None:

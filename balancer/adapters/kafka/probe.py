@@ -12,7 +12,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
 from balancer.adapters.kafka.config import KafkaConfig
-from balancer.errors import UnavailableError
+from balancer.errors import SettingsError, UnavailableError
 
 PROBE_SECONDS: Final = 8
 
@@ -22,10 +22,11 @@ async def list_topics(config: KafkaConfig) -> set[str]:
 
     Raises:
         UnavailableError: where none answers in time.
+        SettingsError: where the client refuses the settings.
     """
-    admin = AIOKafkaAdminClient(**config.client_options())
     try:
         async with asyncio.timeout(PROBE_SECONDS):
+            admin = AIOKafkaAdminClient(**config.client_options())
             try:
                 await admin.start()
                 return set(await admin.list_topics())
@@ -34,3 +35,8 @@ async def list_topics(config: KafkaConfig) -> set[str]:
     except (KafkaError, OSError, TimeoutError) as error:
         told = str(error) or type(error).__name__
         raise UnavailableError(f"Kafka at {config.bootstrap_servers}: {told}") from error
+    except (ValueError, AssertionError) as error:
+        raise SettingsError(
+            "PERMIT_KAFKA_BOOTSTRAP_SERVERS: the client refuses it or another PERMIT_KAFKA_ "
+            f"setting ({error}); for example PERMIT_KAFKA_BOOTSTRAP_SERVERS=localhost:9092"
+        ) from error

@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Final
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    NoCredentialsError,
+    PartialCredentialsError,
+)
 
 from balancer.errors import BalancerError, ConflictError, SettingsError, UnavailableError
 
@@ -235,5 +240,10 @@ class Bucket:
                 else ""
             )
             raise UnavailableError(f"S3 could not {what}: {error}{hint}") from error
+        except (NoCredentialsError, PartialCredentialsError) as error:
+            raise SettingsError(
+                "AWS_ACCESS_KEY_ID: no credentials for S3 were found; "
+                "for example AWS_ACCESS_KEY_ID=key and AWS_SECRET_ACCESS_KEY=secret"
+            ) from error
         except (BotoCoreError, OSError) as error:
             raise UnavailableError(f"S3 could not {what}: {error}") from error
