@@ -16,7 +16,7 @@ from balancer.core.allocation.claims import Claim, Division, waterfill
 from balancer.core.allocation.equal import equal
 from balancer.core.allocation.max_min import max_min
 from balancer.core.allocation.surplus import surplus
-from balancer.core.demand import demand_permits, is_new, is_saturated, rate_permits
+from balancer.core.demand import demand_permits, enough_permits, is_new, is_saturated, rate_permits
 from balancer.core.layout import (
     free_gaps,
     last_permit_window,
@@ -100,8 +100,12 @@ def plan_destination(
     wishes = _wishes(live, trails, before, terms, round_ms, now_ms)
     if notes_demand:
         for wish in wishes:
-            trails[wish.member].note(
-                wish.asked, wish.usage.instant_ms, destination.policy.peak_decay_permille
+            trail = trails[wish.member]
+            trail.note(
+                wish.asked,
+                wish.usage.instant_ms,
+                destination.policy.peak_decay_permille,
+                enough=enough_permits(wish.usage, wish.asked, trail.enough),
             )
     window_ms = terms.window_seconds * 1000
     promised = reserved_permits(
@@ -158,7 +162,8 @@ def _wishes(
     window_ms = terms.window_seconds * 1000
     even_permits = terms.capacity // max(1, len(live))
     asked = {
-        member: demand_permits(usage, window_ms, even_permits) for member, usage in live.items()
+        member: demand_permits(usage, window_ms, even_permits, trails[member].enough)
+        for member, usage in live.items()
     }
     # Whoever has only said hello wants what is usual here, at most the even share.
     reported = [asked[member] for member, usage in live.items() if not is_new(usage)]

@@ -29,10 +29,12 @@ class Trail:
     peak: int = 0
     instant_ms: int = 0
     served_window: int = 0
+    enough: int = 0
     demands: list[int] = field(default_factory=list)
 
-    def note(self, demand: int, instant_ms: int, decay_permille: int) -> None:
+    def note(self, demand: int, instant_ms: int, decay_permille: int, *, enough: int) -> None:
         """Take one round's demand: a peak rises at once and decays by a factor a round."""
+        self.enough = enough
         self.peak = max(demand, self.peak * decay_permille // PERMILLE)
         self.instant_ms = instant_ms
         self.demands = [*self.demands, demand][-HISTORY_ROUNDS:]
@@ -80,10 +82,10 @@ def load_trails(memory: Memory) -> Trails:
 
 def _load_row(row: object) -> Trail | None:
     match row:
-        case [str(), str(), int(peak), int(instant_ms), int(served), list(demands)] if all(
-            isinstance(demand, int) for demand in demands
+        case [str(), str(), int(peak), int(instant), int(served), int(enough), list(demands)] if (
+            all(isinstance(demand, int) for demand in demands)
         ):
-            return Trail(peak, instant_ms, served, list(demands))
+            return Trail(peak, instant, served, enough, list(demands))
         case _:
             return None
 
@@ -103,6 +105,7 @@ def store_trails(trails: Trails) -> Memory:
                 trail.peak,
                 trail.instant_ms,
                 trail.served_window,
+                trail.enough,
                 trail.demands[-(HISTORY_ROUNDS if trail.peak > least_peak else RECENT_ROUNDS) :],
             ]
             for (host, instance), trail in known.items()

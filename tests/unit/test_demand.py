@@ -1,0 +1,50 @@
+"""What a member's account says of its demand."""
+
+from __future__ import annotations
+
+import pytest
+
+from balancer.core.demand import demand_permits, enough_permits
+from balancer.core.model import Usage
+
+T0 = 1_800_000_000_000
+WINDOW_MS = 60_000
+
+
+def account(
+    used: int, granted: int, *, denied: int = 0, starved_ms: int = 0, busy_ms: int = 0
+) -> Usage:
+    return Usage(
+        "h", "i", "d", T0, T0 + WINDOW_MS, 1, granted, used, denied, starved_ms, busy_ms, T0
+    )
+
+
+@pytest.mark.parametrize("share", [20, 50])
+def test_a_blocking_worker_shows_what_it_would_have_used(share: int) -> None:
+    """True demand 80: each piece takes a 80th of the window, the rest of the time it waits."""
+    worked_ms = share * WINDOW_MS // 80
+    usage = account(share, share, starved_ms=WINDOW_MS - worked_ms, busy_ms=worked_ms)
+    assert demand_permits(usage, WINDOW_MS, 10) == 80
+
+
+def test_unused_permits_show_the_demand() -> None:
+    assert demand_permits(account(30, 50), WINDOW_MS, 10) == 30
+
+
+def test_who_got_nothing_and_always_waited_wants_the_even_share() -> None:
+    assert demand_permits(account(0, 0, starved_ms=WINDOW_MS), WINDOW_MS, 10) == 10
+
+
+def test_waiting_for_the_pace_of_a_share_that_is_enough_is_no_want() -> None:
+    first = account(100, 140)
+    enough = enough_permits(first, demand_permits(first, WINDOW_MS, 10), 0)
+    paced = account(99, 100, denied=1, starved_ms=WINDOW_MS * 55 // 100, busy_ms=1_600)
+    assert demand_permits(paced, WINDOW_MS, 10) > 200
+    assert demand_permits(paced, WINDOW_MS, 10, enough) == 100
+    assert enough_permits(paced, 100, enough) == enough
+
+
+def test_a_member_that_outgrew_its_share_is_heard_at_once() -> None:
+    full = account(100, 100, starved_ms=WINDOW_MS * 96 // 100, busy_ms=1_600)
+    assert demand_permits(full, WINDOW_MS, 10, 100) >= 400
+    assert enough_permits(full, 400, 100) == 0
