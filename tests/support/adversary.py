@@ -1,360 +1,268 @@
-"""A world without servers: the real planner and real engines, joined by bytes, under an adversary.
+"""What goes wrong in a world, and how often: drawn from a seed, so that a run is its function.
 
-Decides nothing about shares: it loses, delays and repeats messages and reads, pauses and kills,
-steps capacities, forgets databases, and counts what is spent in each aligned window. Seeded: a
-run is a function of its seed.
+Messages and reads are lost, late and repeated, replicas lag, members join under names in use,
+leave, crash and pause, rounds are missed or come at odd times, puts linger, capacities change,
+clocks differ; PostgreSQL is lost, the pointer is set back, or the newest file is gone.
 """
 
 from __future__ import annotations
 
 import random
-from collections import Counter
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from balancer.core.model import (
-    Destination,
-    MemberRecord,
-    Memory,
-    Plan,
-    Policy,
-    RoundKind,
-    Snapshot,
-    Usage,
-)
-from balancer.core.planner import plan
-from worker_sdk.core.engine import Engine
-from worker_sdk.wire.distribution import (
-    Document,
-    Member,
-    Pacing,
-    decode_document,
-    encode_document,
-    read_own_shares,
-)
-from worker_sdk.wire.usage import MemberState, UsageBatch, decode_batch, encode_batch
+from balancer.core.model import Policy, RoundKind
+from tests.support.world import WINDOW_SECONDS, WINDOW_TICKS, OverrunError, Setup, World
+from worker_sdk.wire.distribution import CLOSED, OnExpiry, Pacing
+
+__all__ = ["ANY", "CALM", "LIVES", "NAME", "Chances", "Life", "OverrunError", "tick"]
 
 NAME = "orders-db"
-WINDOW_SECONDS = 10
-WINDOW_MS = WINDOW_SECONDS * 1000
-ROUND_MS = WINDOW_MS
-TTL_MS = 3 * WINDOW_MS
-TICKS = 10
-START_MS = 1_800_000_000_000
-PLAN_TICK = 6
+SLOW = "archive-db"
+CAPACITIES = (0, 1, 2, 5, 10, 50, 100, 1000)
+DEMANDS = (0, 1, 5, 50, 2000)
+QUIET: dict[str, Any] = {
+    "lost_read": 0,
+    "lost_report": 0,
+    "report_delay": (0,),
+    "missed_round": 0,
+    "odd_round": 0,
+    "put_delay": (0,),
+    "pointer_delay": (0,),
+    "spend": 0.9,
+    "join": 0,
+    "leave": 0,
+    "crash": 0,
+    "pause": 0,
+    "capacity": 0,
+    "lose_postgres": 0,
+    "set_back": 0,
+    "lose_file": 0,
+    "new_demand": 0,
+}
+"""Nothing goes wrong; what a life is about is added."""
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
 class Chances:
-    """How often things go wrong, drawn once a run."""
+    """How often things go wrong, a tick and where it applies a member."""
 
-    read: float
-    lost_read: float
-    lost_report: float
-    spend: float
-    missed_round: float
-    put_delay: tuple[int, ...]
-    join: float
-    leave: float
-    crash: float
-    pause: float
-    capacity: float
-    lose_postgres: float
-    new_demand: float
-
-    @classmethod
-    def drawn(cls, rng: random.Random, *, capacity_changes: bool) -> Chances:
-        return cls(
-            read=rng.choice([0.1, 0.3, 0.8]),
-            lost_read=rng.choice([0, 0.2, 0.6]),
-            lost_report=rng.choice([0, 0.2, 0.6]),
-            spend=rng.choice([0.3, 0.9]),
-            missed_round=rng.choice([0, 0.1, 0.5]),
-            put_delay=rng.choice([(0,), (0, 0, 1, 3), (0, 2, 9, 15)]),
-            join=rng.choice([0, 0.01, 0.05]),
-            leave=rng.choice([0, 0.01, 0.05]),
-            crash=rng.choice([0, 0.01, 0.05]),
-            pause=rng.choice([0, 0.01, 0.05]),
-            capacity=rng.choice([0.01, 0.05]) if capacity_changes else 0,
-            lose_postgres=rng.choice([0, 0.003, 0.015]),
-            new_demand=rng.choice([0.02, 0.2]),
-        )
-
-    @classmethod
-    def calm(cls) -> Chances:
-        return cls(1, 0, 0, 1, 0, (0,), 0, 0, 0, 0, 0, 0, 0)
+    read: float = 1
+    lost_read: float = 0
+    lag: tuple[int, ...] = (0,)
+    report_delay: tuple[int, ...] = (0,)
+    lost_report: float = 0
+    repeated_report: float = 0
+    spend: float = 1
+    missed_round: float = 0
+    odd_round: float = 0
+    put_delay: tuple[int, ...] = (0,)
+    pointer_delay: tuple[int, ...] = (0,)
+    join: float = 0
+    leave: float = 0
+    crash: float = 0
+    pause: float = 0
+    capacity: float = 0
+    lose_postgres: float = 0
+    set_back: float = 0
+    lose_file: float = 0
+    new_demand: float = 0
+    demands: tuple[int, ...] = DEMANDS
 
 
-@dataclass
-class Worker:
-    """One member as it runs."""
-
-    engine: Engine
-    skew_ms: int
-    demand: int
-    alive: bool = True
-    paused: bool = False
-    spent: Counter[int] = field(default_factory=Counter)
+CALM = Chances()
 
 
-class OverrunError(AssertionError):
-    """More was spent in a window than may be."""
+@dataclass(frozen=True, slots=True)
+class Life:
+    """One kind of life: what its world is like, and what goes wrong in it.
+
+    A life that warms up has had calm windows before, so that safe points are out. ``chances`` and
+    ``setup`` fix what would be drawn otherwise.
+    """
+
+    name: str
+    warm: bool = True
+    demands: tuple[int, ...] = DEMANDS
+    capacities: tuple[int, ...] = (1, 2, 3, 5, 7, 10, 20, 50, 100, 1000)
+    skew_max_ms: tuple[int, ...] = (0, 0, 200)
+    valid_for_seconds: tuple[int, ...] = (12, 20, 35, 60)
+    safe_permille: tuple[int, ...] = (1000,)
+    extends: tuple[bool, ...] = (False, False, True)
+    chances: dict[str, Any] = field(default_factory=dict)
 
 
-class World:
-    """Planner, members, database, store, and what connects them."""
+ANY = Life("anything", warm=False, safe_permille=(1000, 900, 500))
+LIVES = (
+    ANY,
+    Life("saturated", demands=(2000,), chances={"new_demand": 0}),
+    Life(
+        "few reads",
+        demands=(0, 2000),
+        capacities=(20, 50, 97, 1000),
+        valid_for_seconds=(60,),
+        chances={**QUIET, "read": 0.04, "new_demand": 0.05},
+    ),
+    Life(
+        "long pauses",
+        demands=(2000,),
+        valid_for_seconds=(60,),
+        chances={**QUIET, "read": 0.5, "pause": 0.05, "join": 0.05},
+    ),
+    Life(
+        "comings and goings",
+        capacities=(20, 50, 97, 1000),
+        demands=(5, 50, 2000),
+        chances={**QUIET, "read": 0.9, "join": 0.15, "leave": 0.15, "new_demand": 0.1},
+    ),
+    Life(
+        "changing capacity",
+        demands=(2000,),
+        capacities=(7, 11, 97, 337),
+        valid_for_seconds=(20, 35),
+        chances={**QUIET, "read": 0.05, "join": 0.05, "capacity": 0.05},
+    ),
+    Life(
+        "pointers set back",
+        demands=(0, 50, 2000),
+        capacities=(50, 97, 1000),
+        chances={**QUIET, "read": 0.3, "join": 0.1, "leave": 0.03, "set_back": 0.08},
+    ),
+    Life(
+        "differing clocks",
+        demands=(0, 2000),
+        skew_max_ms=(200,),
+        capacities=(50, 97, 1000),
+        chances={**QUIET, "read": 0.9, "new_demand": 0.1},
+    ),
+    Life(
+        "puts that linger",
+        demands=(0, 50, 2000),
+        chances={**QUIET, "read": 0.5, "join": 0.05, "put_delay": (0, 2, 9, 15), "odd_round": 0.05},
+    ),
+)
 
-    def __init__(self, seed: int, *, members: int, skewed: bool, capacity: int | None = None):
-        self.rng = random.Random(seed)
-        self.tick_number = 0
-        self.capacity = (
-            capacity
-            if capacity is not None
-            else self.rng.choice([1, 2, 3, 5, 7, 10, 20, 50, 100, 1000])
-        )
-        self.skew_max_ms = 200 if skewed else 0
-        self.policy = Policy(
-            newcomer_reserve_points=self.rng.choice([0, 10_000_000, 50_000_000]),
-            safe_permille=self.rng.choice([1000, 900, 500]),
-            valid_for_seconds=self.rng.choice([12, 20, 35, 60]),
-            guard_ms=2 * self.skew_max_ms,
+
+def drawn_chances(rng: random.Random, life: Life) -> Chances:
+    often = (0, 0.01, 0.05)
+    # A lost file is known from the database's record alone: not both in one run.
+    loses_files = rng.random() < 0.3
+    drawn = Chances(
+        read=rng.choice([0.03, 0.1, 0.3, 0.8]),
+        lost_read=rng.choice([0, 0.2, 0.6]),
+        lag=(0, 0, 0, 1, 2),
+        report_delay=rng.choice([(0,), (0, 0, 0, 1, 2, 5, 12)]),
+        lost_report=rng.choice([0, 0.2, 0.6]),
+        repeated_report=0.1,
+        spend=rng.choice([0.3, 0.9]),
+        missed_round=rng.choice([0, 0.1, 0.5]),
+        odd_round=rng.choice([0, 0, 0.05]),
+        put_delay=rng.choice([(0,), (0, 0, 1, 3), (0, 2, 9, 15)]),
+        pointer_delay=rng.choice([(0,), (0, 0, 0, 2, 12)]),
+        join=rng.choice(often),
+        leave=rng.choice(often),
+        crash=rng.choice(often),
+        pause=rng.choice(often),
+        capacity=rng.choice(often),
+        lose_postgres=0 if loses_files else rng.choice([0, 0, 0.003, 0.015]),
+        set_back=0 if loses_files else rng.choice([0, 0, 0.01, 0.05]),
+        lose_file=0.01 if loses_files else 0,
+        new_demand=rng.choice([0.02, 0.2]),
+    )
+    return replace(drawn, demands=life.demands, **life.chances)
+
+
+def drawn_world(rng: random.Random, life: Life, *, laxity: str = "") -> World:
+    """Return a world with two to six members."""
+    skew_max_ms = rng.choice(life.skew_max_ms)
+    setup = Setup(
+        destinations=((NAME, WINDOW_SECONDS), (SLOW, 3 * WINDOW_SECONDS))[: rng.choice([1, 1, 2])],
+        policy=Policy(
+            newcomer_reserve_points=rng.choice([0, 10_000_000, 50_000_000]),
+            safe_permille=rng.choice(life.safe_permille),
+            valid_for_seconds=rng.choice(life.valid_for_seconds),
+            on_expiry=OnExpiry(500, 20_000) if rng.choice(life.extends) else CLOSED,
+            guard_ms=2 * skew_max_ms,
             pacing=Pacing.WINDOW,
-        )
-        self.workers: list[Worker] = []
-        self.messages: list[tuple[int, bytes]] = []
-        self.records: dict[Member, MemberRecord] = {}
-        self.usage: dict[Member, Usage] = {}
-        self.memory = Memory()
-        self.files: dict[int, bytes] = {}
-        self.pointed: list[int] = []
-        self.tag = 0
-        self.fence = 0
-        self.learn_until_ms = 0
-        self.puts: list[tuple[int, int, Document, bytes]] = []
-        self.spent: Counter[int] = Counter()
-        self.early_due = False
-        self.instances = 0
-        self.published: list[Document] = []
-        for number in range(members):
-            self.join(f"host-{number}")
+        ),
+        round_windows=rng.choice([1, 1, 1, 2, 3]),
+        skew_max_ms=skew_max_ms,
+        planner_skew_ms=rng.randint(-skew_max_ms, skew_max_ms),
+        laxity=laxity,
+    )
+    capacities = {name: rng.choice(life.capacities) for name in (NAME, SLOW)}
+    world = World(setup, capacities, rng)
+    for number in range(rng.choice([2, 3, 4, 6])):
+        world.join(f"host-{number}", rng.choice(life.demands))
+    return world
 
-    # ------------------------------------------------------------- time
 
-    @property
-    def now_ms(self) -> int:
-        return START_MS + self.tick_number * 1000 + 500
-
-    @property
-    def window(self) -> int:
-        return self.now_ms // WINDOW_MS
-
-    # ------------------------------------------------------------- members
-
-    def join(self, host: str) -> None:
-        self.instances += 1
-        engine = Engine(host, f"i{self.instances}", [NAME])
-        skew = self.rng.randint(-self.skew_max_ms, self.skew_max_ms)
-        worker = Worker(engine, skew, self.rng.choice([0, 1, 5, 50, 2000]))
-        self.workers.append(worker)
-        self.send(engine.hello(self.now_ms + skew, self.now_ms), lost=False)
-
-    def send(self, batch: UsageBatch, *, lost: bool) -> None:
-        body = encode_batch(batch)
-        if not lost:
-            self.messages.append((self.tick_number + self.rng.choice([0, 0, 0, 1, 2, 5]), body))
-        if self.rng.random() < 0.1:
-            self.messages.append((self.tick_number + self.rng.choice([1, 5, 20]), body))
-
-    def report(self, worker: Worker, *, lost: bool) -> None:
-        now_ms = self.now_ms + worker.skew_ms
-        batch = worker.engine.drain(now_ms, self.now_ms, MemberState.RUNNING)
-        if batch is not None:
-            self.send(batch, lost=lost)
-
-    def leave(self, worker: Worker, *, lost: bool) -> None:
-        worker.alive = False
-        goodbye = worker.engine.goodbye(self.now_ms + worker.skew_ms, self.now_ms)
-        self.send(goodbye, lost=lost)
-
-    def spend(self, worker: Worker, *, most: int) -> None:
-        now_ms = self.now_ms + worker.skew_ms
-        left = worker.engine.allowance(NAME, now_ms).left_permits
-        amount = min(left, most)
-        if amount <= 0:
-            if worker.demand:
-                worker.engine.try_acquire(NAME, worker.demand, now_ms)
-            return
-        assert worker.engine.try_acquire(NAME, amount, now_ms)
-        worker.spent[self.window] += amount
-        self.spent[self.window] += amount
-        if amount < worker.demand:
-            worker.engine.try_acquire(NAME, worker.demand, now_ms)
-        if self.spent[self.window] > self.bound(self.window):
-            raise OverrunError(
-                f"window {self.window}: {self.spent[self.window]} of {self.bound(self.window)}"
+def tick(world: World, chances: Chances) -> None:
+    """Let a second pass."""
+    rng = world.rng
+    world.deliver()
+    world.apply_puts()
+    plan_ticks = WINDOW_TICKS * world.setup.round_windows
+    is_regular = (
+        world.tick_number % plan_ticks == plan_ticks - 4 or rng.random() < chances.odd_round
+    )
+    if is_regular or world.early_due:
+        world.early_due = False
+        if rng.random() >= chances.missed_round:
+            world.plan(
+                RoundKind.REGULAR if is_regular else RoundKind.EARLY,
+                file_delay=rng.choice(chances.put_delay),
+                pointer_delay=rng.choice(chances.pointer_delay),
             )
+    world.apply_puts()
+    disturb_members(world, chances)
+    disturb_parts(world, chances)
+    for worker in world.workers:
+        if not worker.alive or worker.paused:
+            continue
+        if rng.random() < chances.read:
+            lost = rng.random() < chances.lost_read
+            world.read(worker, lag=rng.choice(chances.lag), lost=lost)
+        if rng.random() < chances.spend and worker.demand:
+            for name, _ in world.setup.destinations:
+                world.spend(worker, name, worker.demand)
+        if (world.tick_number + worker.number * 3) % WINDOW_TICKS == 0:
+            batch = world.report(worker)
+            if batch is not None and rng.random() >= chances.lost_report:
+                again = rng.choice([1, 5, 20]) if rng.random() < chances.repeated_report else None
+                world.send(batch, delay_ticks=rng.choice(chances.report_delay), again_ticks=again)
+    world.tick_number += 1
 
-    def bound(self, window: int) -> int:
-        """The largest capacity of a document that may count in the window."""
-        start_ms = window * WINDOW_MS
-        capacities = [
-            document.destinations[0].terms.capacity
-            for document in self.published
-            if document.destinations
-            and document.destinations[0].terms.from_window <= window
-            and document.valid_until_ms > start_ms
-        ]
-        return max(capacities, default=0)
 
-    # ------------------------------------------------------------- ingest
+def disturb_members(world: World, chances: Chances) -> None:
+    rng = world.rng
+    alive = [worker for worker in world.workers if worker.alive]
+    if rng.random() < chances.join and len(alive) < 10:
+        world.join(
+            f"host-{rng.randrange(8)}", rng.choice(chances.demands)
+        )  # names clash on purpose
+    if alive and rng.random() < chances.leave:
+        goodbye = world.leave(rng.choice(alive))
+        if rng.random() < 0.7:
+            world.send(goodbye, delay_ticks=rng.choice(chances.report_delay))
+    if alive and rng.random() < chances.crash:
+        rng.choice(alive).alive = False
+    if alive and rng.random() < chances.pause:
+        worker = rng.choice(alive)
+        worker.paused = not worker.paused
+    for worker in alive:
+        if rng.random() < chances.new_demand:
+            worker.demand = rng.choice(chances.demands)
 
-    def deliver(self) -> None:
-        later = []
-        for due, body in self.messages:
-            if due > self.tick_number:
-                later.append((due, body))
-            else:
-                self.take(decode_batch(body).batch)
-        self.messages = later
 
-    def take(self, batch: UsageBatch) -> None:
-        member = (batch.host, batch.instance)
-        record = self.records.get(member)
-        if record is not None and record.left_ms is not None:
-            return
-        now_ms = self.now_ms
-        if record is None:
-            record = MemberRecord(*member, None, 0, now_ms)
-            self.early_due = True
-        epoch = batch.epochs.get(0, 0)
-        if epoch > record.acknowledged_epoch:
-            record = replace(record, acknowledged_epoch=epoch, acknowledged_ms=now_ms)
-        for entry in batch.tuples:
-            known = self.usage.get(member)
-            if known is None or entry.instant_ms > known.instant_ms:
-                self.usage[member] = Usage(
-                    *member,
-                    entry.destination,
-                    entry.from_ms,
-                    entry.instant_ms,
-                    entry.epoch,
-                    entry.granted,
-                    entry.used,
-                    entry.denied,
-                    entry.starved_ms,
-                    entry.busy_ms,
-                    now_ms,
-                )
-        record = replace(record, seen_ms=now_ms)
-        if batch.state is MemberState.LEAVING:
-            record = replace(record, left_ms=now_ms, spent=batch.spent)
-            self.early_due = True
-        self.records[member] = record
-
-    def lose_postgres(self) -> None:
-        self.records.clear()
-        self.usage.clear()
-        self.memory = Memory()
-        self.fence = 0
-        if self.files:
-            self.learn_until_ms = self.now_ms + TTL_MS
-
-    # ------------------------------------------------------------- rounds
-
-    def snapshot(self, kind: RoundKind) -> Snapshot:
-        documents = [decode_document(self.files[epoch]) for epoch in sorted(self.files)[::-1]]
-        live = [
-            document
-            for document in documents
-            if document.valid_until_ms > self.now_ms - 3 * WINDOW_MS
-        ]
-        return Snapshot(
-            shard=0,
-            kind=kind,
-            round_ms=ROUND_MS,
-            ttl_ms=TTL_MS,
-            destinations=(Destination(NAME, self.capacity, WINDOW_SECONDS, self.policy),),
-            members=tuple(self.records.values()),
-            usage=tuple(
-                account for account in self.usage.values() if self.now_ms - account.seen_ms < TTL_MS
-            ),
-            documents=tuple(live),
-            current_epoch=self.pointed[0] if self.pointed else 0,
-            epoch_floor=max([self.fence, *self.files, *self.reported()], default=0),
-            learning=self.now_ms < self.learn_until_ms,
-        )
-
-    def reported(self) -> list[int]:
-        return [record.acknowledged_epoch for record in self.records.values()]
-
-    def run_round(self, kind: RoundKind, delay_ticks: int) -> Plan:
-        outcome = plan(self.snapshot(kind), self.memory, self.now_ms)
-        assert not outcome.broken, outcome.broken
-        if outcome.document is not None:
-            self.memory = outcome.memory
-            self.fence = max(self.fence, outcome.document.epoch)
-            body = encode_document(outcome.document)
-            self.puts.append((self.tick_number + delay_ticks, self.tag, outcome.document, body))
-        return outcome
-
-    def apply_puts(self) -> None:
-        later = []
-        for due, tag, document, body in self.puts:
-            if due > self.tick_number:
-                later.append((due, tag, document, body))
-            elif tag == self.tag and document.epoch not in self.files:
-                self.files[document.epoch] = body
-                self.pointed = [document.epoch, *self.pointed][:8]
-                self.tag += 1
-                self.published.append(document)
-        self.puts = later
-
-    def read(self, worker: Worker, *, lag: int) -> None:
-        now_ms = self.now_ms + worker.skew_ms
-        for epoch in reversed(self.pointed[lag : lag + 4]):
-            shares = read_own_shares(self.files[epoch], worker.engine.host, worker.engine.instance)
-            worker.engine.offer(shares, now_ms)
-
-    # ------------------------------------------------------------- a tick
-
-    def tick(self, chances: Chances) -> None:
-        rng = self.rng
-        self.deliver()
-        self.apply_puts()
-        if self.tick_number % TICKS == PLAN_TICK:
-            if rng.random() >= chances.missed_round:
-                self.run_round(RoundKind.REGULAR, rng.choice(chances.put_delay))
-        elif self.early_due and rng.random() >= chances.missed_round:
-            self.early_due = False
-            self.run_round(RoundKind.EARLY, rng.choice(chances.put_delay))
-        self.apply_puts()
-        self.disturb(chances)
-        for number, worker in enumerate(self.workers):
-            if not worker.alive or worker.paused:
-                continue
-            if rng.random() < chances.read and rng.random() >= chances.lost_read:
-                self.read(worker, lag=0 if chances.read == 1 else rng.choice([0, 0, 0, 1, 2]))
-            if rng.random() < chances.spend:
-                self.spend(worker, most=worker.demand)
-            if (self.tick_number + number * 3) % TICKS == 0:
-                self.report(worker, lost=rng.random() < chances.lost_report)
-        self.tick_number += 1
-
-    def disturb(self, chances: Chances) -> None:
-        rng = self.rng
-        alive = [worker for worker in self.workers if worker.alive]
-        if rng.random() < chances.join and len(alive) < 10:
-            self.join(f"host-{rng.randrange(8)}")  # names clash on purpose
-        if alive and rng.random() < chances.leave:
-            self.leave(rng.choice(alive), lost=rng.random() < 0.3)
-        if alive and rng.random() < chances.crash:
-            rng.choice(alive).alive = False
-        if alive and rng.random() < chances.pause:
-            worker = rng.choice(alive)
-            worker.paused = not worker.paused
-        if rng.random() < chances.capacity:
-            self.capacity = rng.choice([0, 1, 2, 5, 10, 50, 100, 1000])
-        if rng.random() < chances.lose_postgres:
-            self.lose_postgres()
-        for worker in alive:
-            if rng.random() < chances.new_demand:
-                worker.demand = rng.choice([0, 1, 5, 50, 2000])
+def disturb_parts(world: World, chances: Chances) -> None:
+    rng = world.rng
+    if rng.random() < chances.capacity:
+        name, _ = rng.choice(world.setup.destinations)
+        world.capacities[name] = rng.choice(CAPACITIES)
+    if rng.random() < chances.lose_postgres:
+        world.lose_postgres()
+    if rng.random() < chances.set_back:
+        world.set_pointer_back(rng.choice([1, 2, 3]))
+    if rng.random() < chances.lose_file:
+        world.lose_newest_file()

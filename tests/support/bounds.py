@@ -1,0 +1,65 @@
+"""How much may be spent in a window, from the rules' words, apart from the planner's own code.
+
+By rule 10 that is the capacity, or, where it was lowered, what is promised already.
+"""
+
+from __future__ import annotations
+
+from balancer.core.model import Snapshot
+from worker_sdk.wire.distribution import Document, Member
+from worker_sdk.wire.shares import safe_permits
+
+
+def bounds_of(
+    document: Document, snapshot: Snapshot, known: dict[tuple[str, int], int]
+) -> dict[tuple[str, int], int]:
+    """Return (destination, window) to max(C, sum of what is promised), for windows planned anew."""
+    bounds = {}
+    for line in document.destinations:
+        terms = line.terms
+        name = terms.destination
+        copied = {
+            (old.terms.from_window, old.terms.until_window)
+            for other in snapshot.documents
+            if other.epoch in (snapshot.pointed_epochs or ())
+            for old in other.destinations
+            if old.terms.destination == name
+        }
+        windows = range(terms.from_window, terms.until_window)
+        fresh = [] if (terms.from_window, terms.until_window) in copied else list(windows)
+        if not fresh:
+            continue
+        promised = sum(promised_permits(snapshot, name, terms.from_window).values())
+        if snapshot.learning:  # what is repeated may have been planned above the capacity
+            promised = max([promised, *(bound for (of, _), bound in known.items() if of == name)])
+        for window in fresh:
+            bounds[name, window] = max(terms.capacity, promised)
+    return bounds
+
+
+def promised_permits(snapshot: Snapshot, name: str, window: int) -> dict[Member, int]:
+    """Return what each member may spend in a window by its safe points, as far as is known.
+
+    Written from the rules' words, apart from the planner's own code.
+    """
+    records = {record.member: record for record in snapshot.members}
+    promised: dict[Member, int] = {}
+    for document in snapshot.documents:
+        for line in document.destinations:
+            terms = line.terms
+            if terms.destination != name:
+                continue
+            start_ms = window * terms.window_seconds * 1000
+            ends_ms = start_ms + terms.window_seconds * 1000
+            if ends_ms > document.valid_until_ms + terms.on_expiry.for_ms:
+                continue
+            for entry in line.entries:
+                record = records.get(entry.member)
+                if record is not None and record.left_ms is not None and record.left_ms < start_ms:
+                    continue
+                is_seen = record is not None and record.acknowledged_ms < start_ms
+                if record is not None and is_seen and record.acknowledged_epoch > document.epoch:
+                    continue
+                permits = safe_permits(terms.capacity, entry.safe_points)
+                promised[entry.member] = max(permits, promised.get(entry.member, 0))
+    return promised
