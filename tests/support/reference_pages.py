@@ -27,7 +27,7 @@ def settings_page() -> str:
             "# Settings of the balancer",
             "",
             "In the environment, or in a TOML file given with `--config`, where names are in lower",
-            f"case and without `{PREFIX}`. The environment goes first. A wrong or missing value stops",
+            f"case and without `{PREFIX}`. The environment goes first. A wrong value stops",
             "the start with one line. Credentials for S3 are found as boto3 finds them (`AWS_*`).",
             "",
             "| setting | default | example |",
