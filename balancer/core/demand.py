@@ -16,6 +16,9 @@ STARVED_PERCENT: Final = 90
 SLACK_PARTS: Final = 4
 """A member that neither waited nor delivered for this part of a stretch had time to spare."""
 
+GROWTH_PERCENT: Final = 110
+"""Without time to spare for the first time, a member is believed to want so much of enough."""
+
 SHORTEST_PART: Final = 10
 """A stretch counts as at least this part of a window, so that a short one is not blown up."""
 
@@ -36,8 +39,13 @@ def is_saturated(usage: Usage) -> bool:
 
 
 def rate_permits(usage: Usage, window_ms: int) -> int:
-    """Return what the member used, in permits a window, rounded up."""
-    return -(-usage.used * window_ms // _elapsed_ms(usage, window_ms))
+    """Return what the member used, in permits a window: the nearest number, 1 where it used any.
+
+    Rounded up, a stretch a millisecond short would claim a permit more each round.
+    """
+    elapsed_ms = _elapsed_ms(usage, window_ms)
+    nearest = (2 * usage.used * window_ms + elapsed_ms) // (2 * elapsed_ms)
+    return max(nearest, min(usage.used, 1))
 
 
 def _elapsed_ms(usage: Usage, window_ms: int) -> int:
@@ -54,18 +62,22 @@ def has_slack(usage: Usage) -> bool:
 def enough_permits(usage: Usage, asked_permits: int, before_permits: int) -> int:
     """Return the demand that the member showed when nothing limited it; 0 for not known.
 
-    Whoever left permits unused showed it. It is remembered while the member has time to spare, and
-    forgotten once it has none: then its demand has outgrown it.
+    Whoever left permits unused showed it. It is remembered while the member has time to spare. The
+    first time it has none the number turns negative, the second time it is forgotten: a share one
+    permit short takes all the spare time of a worker that sends one by one, and only if more does
+    not help has its demand outgrown what was enough.
     """
     if not is_saturated(usage):
         return asked_permits
-    return before_permits if has_slack(usage) else 0
+    if has_slack(usage):
+        return abs(before_permits)
+    return -before_permits if before_permits > 0 else 0
 
 
 def demand_permits(
     usage: Usage, window_ms: int, even_share_permits: int, known_enough_permits: int = 0
 ) -> int:
-    """Return the demand in permits a window, rounded up.
+    """Return the demand in permits a window.
 
     ``used·window/elapsed + max(denied, x)``, where x extrapolates what a blocking worker would have
     used in the time in which it had to wait: ``used·window/elapsed · starved/max(elapsed - starved,
@@ -73,7 +85,7 @@ def demand_permits(
     nothing wants at least the even share.
 
     A member whose share is just enough waits for the pace of its permits too, and x would take
-    that for want. If it had time to spare and showed before what is enough, that bounds it.
+    that for want. What `enough_permits` knows bounds it then.
 
     Args:
         usage: the account.
@@ -88,9 +100,21 @@ def demand_permits(
     if is_saturated(usage):
         divisor_ms = max(elapsed_ms - starved_ms, elapsed_ms // 4, 1)
         unseen = rate * starved_ms // divisor_ms
-        if known_enough_permits and has_slack(usage):
-            unseen = min(unseen, max(0, known_enough_permits - rate))
+        most = _most_permits(usage, known_enough_permits)
+        if most is not None:
+            unseen = min(unseen, max(0, most - rate))
     demand = rate + max(usage.denied, unseen)
     if usage.used == 0 and starved_ms * 100 >= STARVED_PERCENT * elapsed_ms:
         demand = max(demand, even_share_permits)
     return demand
+
+
+def _most_permits(usage: Usage, known_enough_permits: int) -> int | None:
+    """Return what a member at its limit may be believed to want; None for no bound."""
+    if known_enough_permits == 0:
+        return None
+    if has_slack(usage):
+        return abs(known_enough_permits)
+    if known_enough_permits < 0:
+        return None
+    return -(-known_enough_permits * GROWTH_PERCENT // 100)

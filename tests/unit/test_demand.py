@@ -44,7 +44,36 @@ def test_waiting_for_the_pace_of_a_share_that_is_enough_is_no_want() -> None:
     assert enough_permits(paced, 100, enough) == enough
 
 
-def test_a_member_that_outgrew_its_share_is_heard_at_once() -> None:
+def test_a_member_that_outgrew_its_share_is_heard_in_the_second_round() -> None:
     full = account(100, 100, starved_ms=WINDOW_MS * 96 // 100, busy_ms=1_600)
-    assert demand_permits(full, WINDOW_MS, 10, 100) >= 400
-    assert enough_permits(full, 400, 100) == 0
+    assert demand_permits(full, WINDOW_MS, 10, 100) == 110
+    once = enough_permits(full, 110, 100)
+    assert demand_permits(full, WINDOW_MS, 10, once) >= 400
+    assert enough_permits(full, 400, once) == 0
+
+
+def test_a_share_one_permit_short_moves_little() -> None:
+    short = account(99, 99, denied=1, starved_ms=WINDOW_MS * 97 // 100, busy_ms=1_600)
+    assert demand_permits(short, WINDOW_MS, 10, 100) == 110
+    relaxed = account(100, 110, starved_ms=1_000, busy_ms=1_600)
+    assert enough_permits(relaxed, 100, enough_permits(short, 110, 100)) == 100
+
+
+def test_who_was_idle_is_heard_at_once() -> None:
+    idle = account(0, 100)
+    woken = account(100, 100, starved_ms=WINDOW_MS * 96 // 100, busy_ms=1_600)
+    assert demand_permits(woken, WINDOW_MS, 10, enough_permits(idle, 0, 0)) >= 400
+
+
+@pytest.mark.parametrize("short_ms", [-2, -1, 0, 1, 2])
+def test_a_stretch_a_little_off_claims_no_other_number(short_ms: int) -> None:
+    whole = account(100, 150)
+    usage = Usage(
+        "h", "i", "d", T0 + short_ms, T0 + WINDOW_MS, 1, whole.granted, whole.used, 0, 0, 0, T0
+    )
+    assert demand_permits(usage, WINDOW_MS, 10) == 100
+
+
+def test_whoever_used_one_permit_in_a_long_time_wants_one() -> None:
+    usage = Usage("h", "i", "d", T0, T0 + 5 * WINDOW_MS, 1, 9, 1, 0, 0, 0, T0)
+    assert demand_permits(usage, WINDOW_MS, 10) == 1
