@@ -96,7 +96,9 @@ class Work:
     def permitted(self) -> None:
         """Note that a permit was granted."""
         if self.first_permit_seconds is None:
-            self.first_permit_seconds = round(time.monotonic() - self._started, 3)
+            # From the start, or from the first work where that came later.
+            since = max(self._started, self._first_wanted or self._started)
+            self.first_permit_seconds = round(time.monotonic() - since, 3)
 
     def done(self, status: int | None) -> None:
         """Note what the destination answered; None for no answer."""
