@@ -54,10 +54,18 @@ class UsageRecord:
 
 @dataclass(frozen=True, slots=True)
 class LogPosition:
-    """How far behind the log the group is."""
+    """How far behind the log this reader is.
+
+    Attributes:
+        assigned_partitions: how many partitions it reads.
+        lag_records: how many records wait in those.
+        is_assigned: whether the group has told it which; it may be none, where readers are more
+            than partitions.
+    """
 
     assigned_partitions: int
     lag_records: int
+    is_assigned: bool
 
 
 class UsageLog(Protocol):
@@ -136,7 +144,8 @@ class LeaseRecord:
         epoch: largest epoch recorded.
         valid_until_ms: latest instant until which any recorded document gives permits (validity and
             on_expiry included); 0 for none.
-        memory: the planner's memory as of that epoch.
+        memory: the planner's memory as of that epoch; empty where the asker does not hold the
+            lease, or said that it knows it under this number.
     """
 
     shard: int
@@ -205,9 +214,19 @@ class Repository(Protocol):
         ...
 
     async def acquire_leases(
-        self, holder: str, shards: Sequence[int], *, now_ms: int, ttl_ms: int
+        self,
+        holder: str,
+        shards: Sequence[int],
+        *,
+        now_ms: int,
+        ttl_ms: int,
+        known: Mapping[int, int] | None = None,
     ) -> Sequence[LeaseRecord]:
-        """Take free or expired leases and renew held ones, one record a shard."""
+        """Take free or expired leases and renew held ones, one record a shard.
+
+        ``known`` says under which numbers the asker holds shards already: their memory, which is
+        large, is not read again.
+        """
         ...
 
     async def record_epoch(

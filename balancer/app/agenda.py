@@ -16,12 +16,16 @@ from typing import Final
 
 from balancer.core.model import Destination, RoundKind
 from worker_sdk.wire.distribution import Document
+from worker_sdk.wire.limits import EPOCH_MAX
 
 PLAN_NUMERATOR, PLAN_DENOMINATOR = 38, 60
 SHARE_MAX_MS: Final = 2_000
 SHARES_A_ROUND: Final = 30
 SHARE_MIN_MS: Final = 100
 """Early rounds of one shard are at least so far apart, however short the rounds."""
+
+EPOCHS_BEGAN_MS: Final = 1_767_225_600_000
+"""2026-01-01T00:00:00Z: nothing was published before."""
 
 UNCOVERED_PART: Final = 12
 """A shard without cover is tried so many times a round."""
@@ -33,6 +37,15 @@ RETRY_MAX_MS: Final = 5_000
 def share_ms(round_ms: int) -> int:
     """Return for how long the hellos behind a first one wait to share an early round."""
     return max(SHARE_MIN_MS, min(SHARE_MAX_MS, round_ms // SHARES_A_ROUND))
+
+
+def largest_epoch_by(now_ms: int) -> int:
+    """Return the largest epoch that any shard can have reached, however often it was planned.
+
+    A report of a larger one is a fault of whoever sent it: it acknowledges nothing, and the numbers
+    that are left are not spent on it. This line itself meets the last number after 300 years.
+    """
+    return min(EPOCH_MAX, max(0, now_ms - EPOCHS_BEGAN_MS) // SHARE_MIN_MS)
 
 
 def plan_at_ms(slot: int, round_ms: int) -> int:

@@ -11,9 +11,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 from balancer.app import catalogue
+from balancer.app.agenda import largest_epoch_by
 from balancer.app.view import DistributionView
 from balancer.core.learning import (
     IngestView,
@@ -35,11 +35,7 @@ from balancer.ports import (
     StoredShard,
 )
 from worker_sdk.wire.distribution import Document
-from worker_sdk.wire.limits import EPOCH_MAX
 from worker_sdk.wire.pointer import shard_of
-
-REPORTED_EPOCH_MAX: Final = EPOCH_MAX // 2
-"""A larger epoch in a report is nonsense and may not use up the numbers that are left."""
 
 _log = logging.getLogger("balancer.rounds")
 
@@ -251,10 +247,11 @@ class Cycle:
         rows: ShardRows,
         now_ms: int,
     ) -> Snapshot:
+        # Lease and listing may both have been set back: then members hold epochs above them.
         reported = rows.largest_reported_epoch
-        floor = max(
-            desk.epoch, stored.largest_epoch, reported if reported <= REPORTED_EPOCH_MAX else 0
-        )
+        if reported > largest_epoch_by(now_ms):
+            reported = 0
+        floor = max(desk.epoch, stored.largest_epoch, reported)
         return Snapshot(
             shard=desk.shard,
             kind=kind,

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from balancer.app import catalogue
+from balancer.app.agenda import largest_epoch_by
 from balancer.core.learning import IngestView
 from balancer.errors import BalancerError, RefusedError, UnavailableError
 from balancer.ports import AcceptedBatch, Clock, Metrics, Repository, UsageLog, UsageRecord
@@ -66,7 +67,8 @@ class Judged:
 def judge(record: UsageRecord, decode: Decode, *, now_ms: int, ttl_ms: int) -> Judged:
     """Decide what of one message is stored.
 
-    Instants more than ten seconds ahead of the trusted clock are set back to it. A message past
+    Instants more than ten seconds ahead of the trusted clock are set back to it. Epochs that no
+    shard can have reached yet acknowledge nothing and are refused, each by itself. A message past
     the TTL still says goodbye or acknowledges, but its accounts are out of date and left out. Where
     the topic does not tell when a message was appended, it lives from its arrival, so that what lay
     there already at start is skipped: it may be of any age.
@@ -88,12 +90,13 @@ def judge(record: UsageRecord, decode: Decode, *, now_ms: int, ttl_ms: int) -> J
         return Judged(None)
     seen_ms = now_ms if record.appended_ms is None else record.appended_ms
     batch, clamped = _clamp(decoded.batch, seen_ms + FUTURE_MAX_MS, seen_ms)
+    batch, impossible = _without_impossible_epochs(batch, largest_epoch_by(now_ms))
     expired = 0
     if now_ms - seen_ms >= ttl_ms:
         expired = len(batch.tuples)
         batch = replace(batch, tuples=())
     refused = tuple(Refusal(bad.reason, bad.message) for bad in decoded.rejected)
-    return Judged(AcceptedBatch(batch, seen_ms, now_ms), refused, clamped, expired)
+    return Judged(AcceptedBatch(batch, seen_ms, now_ms), refused + impossible, clamped, expired)
 
 
 def _clamp(batch: UsageBatch, latest_ms: int, seen_ms: int) -> tuple[UsageBatch, int]:
@@ -113,6 +116,20 @@ def _clamp(batch: UsageBatch, latest_ms: int, seen_ms: int) -> tuple[UsageBatch,
     )
     sent_at_ms = seen_ms if batch.sent_at_ms > latest_ms else batch.sent_at_ms
     return replace(batch, tuples=tuples, sent_at_ms=sent_at_ms), late
+
+
+def _without_impossible_epochs(
+    batch: UsageBatch, largest: int
+) -> tuple[UsageBatch, tuple[Refusal, ...]]:
+    impossible = [shard for shard, epoch in batch.epochs.items() if epoch > largest]
+    if not impossible:
+        return batch, ()
+    epochs = {shard: epoch for shard, epoch in batch.epochs.items() if epoch <= largest}
+    refused = tuple(
+        Refusal(RejectReason.BAD_NUMBER, f"no epoch of shard {shard} can be over {largest} yet")
+        for shard in impossible
+    )
+    return replace(batch, epochs=epochs), refused
 
 
 def _rows(batch: UsageBatch) -> int:
@@ -316,5 +333,6 @@ class Ingest:
         self._metrics.gauge(catalogue.LAG_RECORDS, position.lag_records)
         if position.lag_records == 0:
             self._oldest_waiting_ms = None
-            if empty and position.assigned_partitions:
+            # Without a partition it has nothing to read, and is not behind: others read them all.
+            if empty and position.is_assigned:
                 self._caught_up = True

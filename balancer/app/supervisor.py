@@ -170,6 +170,7 @@ class Supervisor:
             range(self._view.shards),
             now_ms=now_ms,
             ttl_ms=self._options.lease_ms,
+            known={shard: held.desk.number for shard, held in self._held.items()},
         )
         gained = [record.shard for record in records if self._take_lease(record, asked_ms, now_ms)]
         lost = [

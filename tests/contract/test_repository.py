@@ -250,6 +250,26 @@ async def test_epochs_grow_under_one_lease_and_a_deposed_holder_records_none(
     assert taken.memory == Memory({"epoch": 6})
 
 
+async def test_a_lease_brings_its_memory_to_whoever_takes_it_and_not_at_each_renewal(
+    repository: Repository,
+) -> None:
+    memory = Memory({"trails": {"db": []}})
+
+    async def ask(holder: str, now_ms: int, known: dict[int, int]) -> list[Memory]:
+        found = await repository.acquire_leases(
+            holder, [0, 1], now_ms=now_ms, ttl_ms=100, known=known
+        )
+        return [record.memory for record in found]
+
+    await ask("a", T0, {})
+    for shard in (0, 1):
+        await repository.record_epoch(shard, 1, 5, valid_until_ms=T0, memory=memory)
+    assert await ask("a", T0 + 50, {0: 1}) == [Memory(), memory]
+    assert await ask("b", T0 + 60, {}) == [Memory(), Memory()]  # held by another
+    assert await ask("b", T0 + 150, {0: 1}) == [memory, memory]  # known under an older number
+    assert await ask("b", T0 + 160, {0: 2, 1: 2}) == [Memory(), Memory()]
+
+
 async def test_reasons_are_those_of_the_last_round(repository: Repository) -> None:
     def reason(instance: str, share_points: int) -> Reason:
         return Reason("db", "h", instance, "want", 1, 1, 0, 0, 1, 1, 0, share_points, 0, None)

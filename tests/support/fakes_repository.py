@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from balancer.core.model import Destination, MemberRecord, Memory, Reason, Usage
@@ -158,7 +158,13 @@ class FakeRepository:
             del self._destinations[name]
 
     async def acquire_leases(
-        self, holder: str, shards: Sequence[int], *, now_ms: int, ttl_ms: int
+        self,
+        holder: str,
+        shards: Sequence[int],
+        *,
+        now_ms: int,
+        ttl_ms: int,
+        known: Mapping[int, int] | None = None,
     ) -> Sequence[LeaseRecord]:
         records = []
         for shard in sorted(shards):
@@ -166,14 +172,16 @@ class FakeRepository:
             if lease.holder == holder or lease.expires_ms <= now_ms:
                 lease.number += lease.holder != holder
                 lease.holder, lease.expires_ms = holder, now_ms + ttl_ms
+            held = lease.holder == holder
+            is_new = held and (known or {}).get(shard) != lease.number
             records.append(
                 LeaseRecord(
                     shard,
                     lease.number,
-                    lease.holder == holder,
+                    held,
                     lease.epoch,
                     lease.valid_until_ms,
-                    lease.memory,
+                    lease.memory if is_new else Memory(),
                 )
             )
         return records

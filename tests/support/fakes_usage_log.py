@@ -43,6 +43,7 @@ class FakeUsageLog:
         self.topic = topic
         self.reads = 0
         self.rejecting_fails = False
+        self.is_assigned = True
         self._assigned: set[int] = set()
         self._positions: dict[int, int] = {}
         self._backlog_ends: dict[int, int] = {}
@@ -88,7 +89,7 @@ class FakeUsageLog:
             len(self.topic.records.get(partition, [])) - self._positions[partition]
             for partition in self._assigned
         )
-        return LogPosition(assigned_partitions=len(self._assigned), lag_records=lag)
+        return LogPosition(len(self._assigned), lag, is_assigned=self.is_assigned)
 
     async def reject(self, record: UsageRecord, reason: RejectReason, detail: str) -> None:
         self._check()

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from balancer.app.agenda import Agenda, covers_present, plan_at_ms, share_ms
+from balancer.app.agenda import (
+    Agenda,
+    covers_present,
+    largest_epoch_by,
+    plan_at_ms,
+    share_ms,
+)
 from balancer.core.model import Destination, RoundKind
 from tests.unit.test_view import document
+from worker_sdk.wire.limits import EPOCH_MAX
 
 ROUND_MS = 60_000
 START_MS = 30_000_000 * ROUND_MS
@@ -136,3 +143,12 @@ def test_every_open_destination_must_be_covered() -> None:
     assert not covers_present([published], [orders, other], now_ms)
     assert not covers_present([published], [orders], now_ms + 60_000)
     assert covers_present([], [], now_ms)
+
+
+def test_the_largest_epoch_possible_grows_with_the_shortest_distance_of_rounds() -> None:
+    began_ms = 1_767_225_600_000  # 2026-01-01
+    assert largest_epoch_by(began_ms - 1) == 0
+    assert largest_epoch_by(began_ms + 1_000) == 10
+    year_ms = 366 * 86_400_000
+    assert largest_epoch_by(began_ms + 300 * year_ms) < EPOCH_MAX
+    assert largest_epoch_by(began_ms + 400 * year_ms) == EPOCH_MAX

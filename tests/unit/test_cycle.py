@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from balancer.app import catalogue, cycle
+from balancer.app.agenda import largest_epoch_by
 from balancer.app.cycle import Cycle, CycleLimits, Desk, Told, anybody_may_be_spending
 from balancer.app.view import DistributionView
 from balancer.core.learning import IngestView
@@ -289,9 +290,10 @@ async def test_a_report_that_another_process_stored_shows_that_ingest_is_current
     assert "learning" not in told.sentence
 
 
-async def test_a_nonsensical_epoch_in_a_report_does_not_use_up_the_numbers() -> None:
+@pytest.mark.parametrize("epoch", [EPOCH_MAX, EPOCH_MAX // 2, largest_epoch_by(T0 + 500) + 1])
+async def test_an_epoch_that_nobody_can_have_published_uses_up_no_numbers(epoch: int) -> None:
     world = await World().prepare()
-    await world.report("a", epoch=EPOCH_MAX)
+    await world.report("a", epoch=epoch)
     await world.run()
     assert world.store.objects.pointers[0] == (1,)
 

@@ -11,6 +11,7 @@ import pytest
 from balancer.adapters.kafka.compression import decode_record
 from balancer.app import catalogue
 from balancer.app import ingest as ingest_module
+from balancer.app.agenda import largest_epoch_by
 from balancer.app.ingest import Ingest, judge
 from balancer.errors import BalancerError, RefusedError, SchemaError, UnavailableError
 from balancer.ports import AcceptedBatch, UsageRecord
@@ -19,6 +20,7 @@ from tests.support.fakes_usage_log import FakeTopic, FakeUsageLog
 from tests.support.ingest_doubles import Counts
 from tests.support.waiting import until
 from worker_sdk.errors import RejectReason
+from worker_sdk.wire.limits import EPOCH_MAX
 from worker_sdk.wire.usage import DecodedBatch, MemberState, UsageBatch, UsageTuple, encode_batch
 
 T0 = 1_800_000_000_000
@@ -84,6 +86,12 @@ class Bench:
             await running
         self.stop.clear()
 
+    async def acknowledged(self, shard: int) -> int:
+        rows = await self.repository.load_shard(
+            shard, [], now_ms=self.clock.ms, ttl_ms=TTL_MS, keep_ms=TTL_MS
+        )
+        return max(member.acknowledged_epoch for member in rows.members)
+
     async def used(self) -> dict[str, int]:
         rows = await self.repository.load_shard(
             0, ["db"], now_ms=self.clock.ms, ttl_ms=TTL_MS, keep_ms=TTL_MS
@@ -120,6 +128,23 @@ def test_an_instant_ten_seconds_ahead_is_left_as_it_is() -> None:
     assert judged.accepted is not None
     assert judged.accepted.batch.tuples[0].instant_ms == T0 + 10_000
     assert judged.clamped == 0
+
+
+@pytest.mark.parametrize("epoch", [EPOCH_MAX, EPOCH_MAX // 2, largest_epoch_by(T0) + 1])
+async def test_an_epoch_that_nobody_can_have_published_is_refused_alone(epoch: int) -> None:
+    bench = Bench()
+    mixed = replace(report("h", account()), epochs={0: epoch, 1: 7})
+    bench.topic.append(encode_batch(mixed))
+    await bench.run_until_committed(1)
+    assert [reason for _, reason, _ in bench.topic.rejected] == [RejectReason.BAD_NUMBER]
+    assert bench.metrics.counts[f"{catalogue.REJECTED}:bad_number"] == 1
+    assert await bench.used() == {"h": 5}
+    assert await bench.acknowledged(0) == 0
+    assert await bench.acknowledged(1) == 7
+    # What the member truly holds is believed as soon as it says so.
+    bench.topic.append(encode_batch(replace(mixed, sent_at_ms=T0 + 1, epochs={0: 8})))
+    await bench.run_until_committed(2)
+    assert await bench.acknowledged(0) == 8
 
 
 async def test_a_clock_that_ran_ahead_and_was_set_right_is_believed_again_at_once() -> None:
@@ -359,3 +384,17 @@ async def test_the_view_tells_when_the_backlog_was_worked_off() -> None:
         bench.stop.set()
         await running
     assert not bench.ingest.view().caught_up
+
+
+async def test_a_reader_without_a_partition_has_nothing_to_catch_up_with() -> None:
+    bench = Bench()
+    bench.topic.partitions = 0  # there are more readers than partitions
+    bench.log.is_assigned = False
+    async with asyncio.timeout(WAIT_SECONDS):
+        running = asyncio.create_task(bench.ingest.run(bench.stop))
+        await until(lambda: bench.log.reads >= 3)
+        assert not bench.ingest.view().caught_up  # the group has not told it yet
+        bench.log.is_assigned = True
+        await until(lambda: bench.ingest.view().caught_up)
+        bench.stop.set()
+        await running

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
@@ -59,13 +59,26 @@ class Repository(FakeRepository):
         super().__init__()
         self.released: list[str] = []
         self.lease_fault: BalancerError | None = None
+        self.renewals = 0
+        self.memories_read = 0
 
     async def acquire_leases(
-        self, holder: str, shards: Sequence[int], *, now_ms: int, ttl_ms: int
+        self,
+        holder: str,
+        shards: Sequence[int],
+        *,
+        now_ms: int,
+        ttl_ms: int,
+        known: Mapping[int, int] | None = None,
     ) -> Sequence[LeaseRecord]:
         if self.lease_fault is not None:
             raise self.lease_fault
-        return await super().acquire_leases(holder, shards, now_ms=now_ms, ttl_ms=ttl_ms)
+        found = await super().acquire_leases(
+            holder, shards, now_ms=now_ms, ttl_ms=ttl_ms, known=known
+        )
+        self.renewals += 1
+        self.memories_read += sum(bool(record.memory.data) for record in found)
+        return found
 
     async def release_leases(self, holder: str) -> None:
         self.released.append(holder)
@@ -196,6 +209,21 @@ async def test_stopping_lets_the_lease_go_so_that_another_leads_at_once(shared: 
     assert shared.repository.released == ["one"]
     async with Process(shared, "two", lease_ms=3_600_000).running() as second:
         await until(second.leads)
+
+
+async def test_a_planners_memory_is_read_by_whoever_takes_over_and_not_at_each_renewal(
+    shared: Shared,
+) -> None:
+    repository = shared.repository
+    async with Process(shared, "one", lease_ms=600).running() as first:
+        send(shared, "a")
+        await until(lambda: first.has_share("a"))
+        renewals = repository.renewals
+        await until(lambda: repository.renewals >= renewals + 3)
+        assert repository.memories_read == 0
+    async with Process(shared, "two", lease_ms=600).running() as second:
+        await until(second.leads)
+        assert repository.memories_read == 1
 
 
 async def test_stopping_leaves_offsets_behind_what_was_stored(shared: Shared) -> None:

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
+from aiokafka.abc import ConsumerRebalanceListener
 from aiokafka.errors import (
     CommitFailedError,
     ConsumerStoppedError,
@@ -75,6 +76,19 @@ async def _ends(consumer: AIOKafkaConsumer) -> dict[int, int]:
     return ends
 
 
+class _Assignment(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has no types
+    """Whether the group has told this member its partitions, be they none."""
+
+    def __init__(self) -> None:
+        self.is_told = False
+
+    def on_partitions_revoked(self, revoked: object) -> None:
+        self.is_told = False
+
+    def on_partitions_assigned(self, assigned: object) -> None:
+        self.is_told = True
+
+
 class KafkaUsageLog:
     """`balancer.ports.UsageLog` on aiokafka."""
 
@@ -84,12 +98,12 @@ class KafkaUsageLog:
         self._producer: AIOKafkaProducer | None = None
         self._backlog_ends: dict[int, int] = {}
         self._reject_again_at = 0.0
+        self._assignment = _Assignment()
 
     async def start(self) -> None:
         """See the port."""
         options = self._config.client_options()
         consumer = AIOKafkaConsumer(
-            self._config.usage_topic,
             **options,
             group_id=self._config.group_id,
             enable_auto_commit=False,
@@ -101,6 +115,8 @@ class KafkaUsageLog:
         )
         producer = AIOKafkaProducer(**options, enable_idempotence=False, acks="all")
         self._consumer, self._producer = consumer, producer
+        self._assignment = _Assignment()
+        consumer.subscribe([self._config.usage_topic], listener=self._assignment)
         try:
             async with _bounded("be joined", START_SECONDS):
                 await consumer.start()
@@ -200,7 +216,7 @@ class KafkaUsageLog:
                 end = consumer.highwater(place)
                 # Not fetched yet: nobody knows, so it counts as behind.
                 lag += 1 if end is None else max(0, end - await consumer.position(place))
-        return LogPosition(assigned_partitions=len(assigned), lag_records=lag)
+        return LogPosition(len(assigned), lag, is_assigned=self._assignment.is_told)
 
     async def reject(self, record: UsageRecord, reason: RejectReason, detail: str) -> None:
         """See the port."""

@@ -108,8 +108,12 @@ SET number = stored.number + CASE WHEN stored.holder = excluded.holder THEN 0 EL
 WHERE stored.holder = excluded.holder OR stored.expires_ms <= $3::bigint;
 
 -- name: load_leases
--- The state of some leases.
-SELECT shard, number, holder, expires_ms, epoch, valid_until_ms, memory FROM permit_lease
+-- The state of some leases; the memory, which is large, only of those that the asker holds anew.
+SELECT shard, number, holder, expires_ms, epoch, valid_until_ms,
+    CASE WHEN holder = $2::text AND known.known_number IS DISTINCT FROM number THEN memory END AS memory
+FROM permit_lease
+LEFT JOIN unnest($3::integer[], $4::bigint[]) AS known(known_shard, known_number)
+    ON known.known_shard = shard
 WHERE shard = ANY($1::integer[]) ORDER BY shard;
 
 -- name: record_epoch

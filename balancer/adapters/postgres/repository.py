@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from typing import Any, Final, Self
@@ -16,7 +16,7 @@ from typing import Any, Final, Self
 import asyncpg
 
 from balancer.adapters.postgres import rows
-from balancer.adapters.postgres.schema import check_schema
+from balancer.adapters.postgres.schema import check_schema, connecting
 from balancer.adapters.postgres.statements import STATEMENTS
 from balancer.core.model import Destination, Memory, Reason
 from balancer.errors import BalancerError, ConflictError, RefusedError, UnavailableError
@@ -69,17 +69,19 @@ class PostgresRepository:
 
         Raises:
             UnavailableError: where the database does not answer.
+            SettingsError: where the client cannot use the DSN.
             BalancerError: where it refuses the DSN's user or database.
         """
         async with _translated("connect"):
-            pool = await asyncpg.create_pool(
-                dsn,
-                min_size=1,
-                max_size=pool_size,
-                timeout=CONNECT_SECONDS,
-                command_timeout=COMMAND_SECONDS,
-                statement_cache_size=0,
-            )
+            with connecting():
+                pool = await asyncpg.create_pool(
+                    dsn,
+                    min_size=1,
+                    max_size=pool_size,
+                    timeout=CONNECT_SECONDS,
+                    command_timeout=COMMAND_SECONDS,
+                    statement_cache_size=0,
+                )
         return cls(pool)
 
     async def close(self) -> None:
@@ -188,9 +190,16 @@ class PostgresRepository:
         await self._execute("forget a destination", "forget_destination", name)
 
     async def acquire_leases(
-        self, holder: str, shards: Sequence[int], *, now_ms: int, ttl_ms: int
+        self,
+        holder: str,
+        shards: Sequence[int],
+        *,
+        now_ms: int,
+        ttl_ms: int,
+        known: Mapping[int, int] | None = None,
     ) -> Sequence[LeaseRecord]:
         """See the port."""
+        numbers = known or {}
         async with (
             _translated("take leases"),
             self._pool.acquire(timeout=CONNECT_SECONDS) as connection,
@@ -199,7 +208,13 @@ class PostgresRepository:
             await connection.execute(
                 STATEMENTS["acquire_leases"], sorted(shards), holder, now_ms, ttl_ms
             )
-            found = await connection.fetch(STATEMENTS["load_leases"], list(shards))
+            found = await connection.fetch(
+                STATEMENTS["load_leases"],
+                list(shards),
+                holder,
+                list(numbers),
+                list(numbers.values()),
+            )
         return [
             LeaseRecord(
                 shard=row["shard"],
@@ -207,7 +222,7 @@ class PostgresRepository:
                 held=row["holder"] == holder,
                 epoch=row["epoch"],
                 valid_until_ms=row["valid_until_ms"],
-                memory=Memory(json.loads(row["memory"])),
+                memory=Memory() if row["memory"] is None else Memory(json.loads(row["memory"])),
             )
             for row in found
         ]

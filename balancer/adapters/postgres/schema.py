@@ -6,6 +6,8 @@ Decides whether this version can work on the schema found. Knows no table's cont
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -13,11 +15,12 @@ import asyncpg
 from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, text
+from alembic.util.exc import CommandError
+from sqlalchemy import Connection, inspect, text
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from balancer.errors import SchemaError, UnavailableError
+from balancer.errors import SchemaError, SettingsError, UnavailableError
 
 VERSION_TABLE: Final = "permit_schema_version"
 LOCK_KEY: Final = 0x7065726D6974
@@ -46,35 +49,62 @@ def migrate(dsn: str) -> str:
 
     Raises:
         UnavailableError: where the database does not answer.
-        SchemaError: where a step fails; nothing of it stays.
+        SettingsError: where the client cannot use the DSN.
+        SchemaError: where the schema is newer, or a step fails; nothing of it stays.
     """
     asyncio.run(_migrate(dsn))
     return newest_revision()
 
 
 async def _migrate(dsn: str) -> None:
-    engine = create_async_engine(_sqlalchemy_url(dsn), connect_args={"timeout": CONNECT_SECONDS})
+    async def connect() -> asyncpg.Connection[asyncpg.Record]:
+        # The driver alone reads the DSN, so that whatever the balancer connects by works here too.
+        with connecting():
+            return await asyncpg.connect(dsn, timeout=CONNECT_SECONDS)
+
+    engine = create_async_engine("postgresql+asyncpg://", async_creator=connect)
     try:
         async with engine.connect() as connection:
             await connection.run_sync(_upgrade)
             await connection.commit()
-    except (OSError, TimeoutError, asyncpg.PostgresConnectionError) as error:
+    except (OSError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError) as error:
         raise UnavailableError(f"PostgreSQL does not answer: {error}") from error
-    except (SQLAlchemyError, asyncpg.PostgresError) as error:
-        raise SchemaError(f"the migration failed and was undone: {error}") from error
+    except (SQLAlchemyError, CommandError, asyncpg.PostgresError) as error:
+        raise SchemaError(f"the migration failed and was undone: {_first_line(error)}") from error
     finally:
         await engine.dispose()
 
 
-def _sqlalchemy_url(dsn: str) -> str:
-    scheme, separator, rest = dsn.partition("://")
-    if not separator or scheme not in ("postgresql", "postgres"):
-        raise SchemaError("the DSN must begin with postgresql://")
-    return f"postgresql+asyncpg://{rest}"
+@contextmanager
+def connecting() -> Iterator[None]:
+    """Translate what the driver says of a DSN that it cannot use.
+
+    Raises:
+        SettingsError: naming the setting; the DSN is not shown, for the password in it.
+    """
+    try:
+        yield
+    except (ValueError, OverflowError) as error:
+        # A plain error's words may quote a part of the DSN; those of the driver do not.
+        is_the_drivers = isinstance(error, asyncpg.ClientConfigurationError)
+        words = str(error) if is_the_drivers else "host, port or password cannot be read from it"
+        raise SettingsError(
+            f"PERMIT_POSTGRES_DSN: {words}; "
+            "for example PERMIT_POSTGRES_DSN=postgresql://permit:secret@localhost/permit"
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
 
 
 def _upgrade(connection: Connection) -> None:
     connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK_KEY})
+    if inspect(connection).has_table(VERSION_TABLE):
+        query = text(f"SELECT version_num FROM {VERSION_TABLE}")  # noqa: S608
+        found = connection.execute(query).scalar()
+        if found is not None and found > newest_revision():
+            raise _newer(found)
     config = Config()
     config.set_main_option("script_location", str(migrations_folder()))
     config.attributes["connection"] = connection
@@ -101,7 +131,11 @@ async def check_schema(pool: asyncpg.Pool[asyncpg.Record]) -> None:
             "run: permit-balancer migrate"
         )
     if found > wanted:
-        raise SchemaError(
-            f"the database's schema is {found}, newer than this version's {wanted}; "
-            "install the newer permit-balancer"
-        )
+        raise _newer(found)
+
+
+def _newer(found: str) -> SchemaError:
+    return SchemaError(
+        f"the database's schema is {found}, newer than this version's {newest_revision()}; "
+        "install the newer permit-balancer"
+    )
