@@ -14,4 +14,8 @@ settings.register_profile(
 )
 settings.load_profile("repeatable")
 
-pytest_plugins = ["tests.support.servers", "tests.support.http_face"]
+pytest_plugins = [
+    "tests.support.servers",
+    "tests.support.http_face",
+    "tests.support.report_line",
+]

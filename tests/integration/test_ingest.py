@@ -6,125 +6,17 @@ import asyncio
 import gzip
 import struct
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import replace
 
 import asyncpg
-import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.record.util import calc_crc32c
 
-from balancer.adapters.kafka.compression import decode_record
-from balancer.adapters.kafka.config import KafkaConfig
 from balancer.adapters.kafka.topics import ensure_topics, has_log_append_time
-from balancer.adapters.kafka.usage_log import KafkaUsageLog
-from balancer.adapters.postgres.repository import PostgresRepository
-from balancer.adapters.postgres.schema import migrate
 from balancer.app import catalogue
-from balancer.app.ingest import Ingest
 from balancer.embedded import KafkaPart, KafkaServer, PostgresPart
-from tests.support.ingest_doubles import Counts, SystemClock
+from tests.support.report_line import WAIT_SECONDS, Line, body
 from tests.support.waiting import until
-from worker_sdk.wire.usage import MemberState, UsageBatch, UsageTuple, encode_batch
-
-TTL_MS = 180_000
-WAIT_SECONDS = 40
-
-
-def body(host: str, used: int = 5, *, age_ms: int = 0) -> bytes:
-    now_ms = SystemClock().now_ms() - age_ms
-    entry = UsageTuple("db", now_ms - 1000, now_ms, 1, 10, used, 0, 0, 0)
-    return encode_batch(UsageBatch(host, "i", now_ms, MemberState.RUNNING, None, {0: 7}, (entry,)))
-
-
-class Line:
-    """A topic, a database and an ingest between them that can be run."""
-
-    def __init__(self, config: KafkaConfig, dsn: str, producer: AIOKafkaProducer) -> None:
-        self.config = config
-        self.dsn = dsn
-        self.producer = producer
-        self.metrics = Counts()
-
-    async def send(self, message: bytes | None, **headers: str) -> None:
-        named = [(name.replace("_", "-"), text.encode()) for name, text in headers.items()]
-        await self.producer.send_and_wait(
-            self.config.usage_topic, message, key=b"host", headers=named
-        )
-
-    @asynccontextmanager
-    async def running(self, config: KafkaConfig | None = None) -> AsyncIterator[PostgresRepository]:
-        repository = await PostgresRepository.open(self.dsn, pool_size=2)
-        log = KafkaUsageLog(config or self.config)
-        ingest = Ingest(
-            log,
-            repository,
-            SystemClock(),
-            self.metrics,
-            decode_record,
-            ttl_ms=TTL_MS,
-            on_change=lambda _: None,
-        )
-        stop = asyncio.Event()
-        task = asyncio.create_task(ingest.run(stop))
-        try:
-            await until(lambda: ingest.view().caught_up or task.done(), seconds=WAIT_SECONDS)
-            yield repository
-        finally:
-            stop.set()
-            async with asyncio.timeout(WAIT_SECONDS):
-                await task
-            await repository.close()
-
-    async def hosts(self) -> dict[str, int]:
-        connection = await asyncpg.connect(self.dsn, timeout=10)
-        try:
-            rows = await connection.fetch("SELECT host, used FROM permit_usage", timeout=10)
-        finally:
-            await connection.close(timeout=5)
-        return {row["host"]: row["used"] for row in rows}
-
-    async def until_hosts(self, wanted: dict[str, int]) -> None:
-        async with asyncio.timeout(WAIT_SECONDS):
-            while await self.hosts() != wanted:  # noqa: ASYNC110 - asked of the database
-                await asyncio.sleep(0.05)
-
-    async def rejected(self, count: int) -> list[str]:
-        consumer = AIOKafkaConsumer(
-            bootstrap_servers=self.config.bootstrap_servers, auto_offset_reset="earliest"
-        )
-        await consumer.start()
-        try:
-            place = TopicPartition(self.config.rejected_topic, 0)
-            consumer.assign([place])
-            await consumer.seek_to_beginning(place)
-            async with asyncio.timeout(WAIT_SECONDS):
-                records = [await consumer.getone(place) for _ in range(count)]
-        finally:
-            await consumer.stop()
-        return [dict(record.headers)["reason"].decode() for record in records]
-
-
-@pytest.fixture
-async def line(
-    kafka: KafkaServer, postgres_dsn: str, fresh_name: Callable[[str], str]
-) -> AsyncIterator[Line]:
-    config = KafkaConfig(
-        kafka.bootstrap_servers,
-        group_id=fresh_name("group"),
-        usage_topic=fresh_name("usage"),
-        rejected_topic=fresh_name("rejected"),
-        session_timeout_ms=6_000,
-    )
-    await ensure_topics(config, partitions=1, retention_ms=3_600_000)
-    await asyncio.to_thread(migrate, postgres_dsn)
-    producer = AIOKafkaProducer(
-        bootstrap_servers=kafka.bootstrap_servers, max_request_size=2_000_000
-    )
-    await producer.start()
-    yield Line(config, postgres_dsn, producer)
-    await producer.stop()
 
 
 async def test_poison_of_every_kind_is_kept_aside_and_the_good_is_stored(line: Line) -> None:
@@ -184,6 +76,8 @@ async def test_a_connection_killed_in_the_middle_costs_nothing(line: Line) -> No
                         "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
                         "WHERE datname = current_database() AND wait_event_type = 'Lock'"
                     )
+                    # Within a transaction the answer stays the same until it is told to forget it.
+                    await blocker.execute("SELECT pg_stat_clear_snapshot()")
                     await asyncio.sleep(0.02)
             await transaction.rollback()
         finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
@@ -13,6 +13,7 @@ import pytest
 
 from balancer.adapters.postgres.repository import PostgresRepository
 from balancer.adapters.postgres.schema import VERSION_TABLE, migrate, newest_revision
+from balancer.commands import main
 from balancer.core.model import Destination, Memory
 from balancer.errors import RefusedError, SchemaError, UnavailableError
 from balancer.ports import AcceptedBatch
@@ -26,6 +27,11 @@ def batch(used: int = 5) -> AcceptedBatch:
     entry = UsageTuple("db", T0 - 1000, T0, 1, 10, used, 0, 0, 0)
     running = MemberState.RUNNING
     return AcceptedBatch(UsageBatch("h", "i", T0, running, None, {0: 7}, (entry,)), T0, T0)
+
+
+def at_instant(host: str, ms: int) -> AcceptedBatch:
+    entry = UsageTuple("db", ms - 1000, ms, 1, 10, 5, 0, 0, 0)
+    return AcceptedBatch(UsageBatch(host, "i", ms, MemberState.RUNNING, tuples=(entry,)), ms, ms)
 
 
 async def run(dsn: str, *statements: str) -> None:
@@ -126,20 +132,30 @@ async def test_a_missing_right_is_no_fault_of_the_values(
         await repository.close()
 
 
+SPRING_MS = 1_772_947_800_000  # 2026-03-08T05:30Z, when clocks in St. John's leap ahead
+AUTUMN_MS = 1_793_507_400_000  # 2026-11-01T04:30Z, when they are set back
+HOUR_MS = 3_600_000
+
+
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Kolkata", "America/St_Johns"])
-async def test_instants_do_not_depend_on_the_time_zone(
+async def test_instants_depend_neither_on_the_time_zone_nor_on_summer_time(
     postgres_dsn: str, zone: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    instants = [T0, *(at + off for at in (SPRING_MS, AUTUMN_MS) for off in (-HOUR_MS, 0, HOUR_MS))]
     monkeypatch.setenv("TZ", zone)
     time.tzset()
     try:
         await asyncio.to_thread(migrate, postgres_dsn)
         repository = await PostgresRepository.open(postgres_dsn, pool_size=1)
-        await repository.store_batches([batch()])
-        await repository.close()
+        await repository.store_batches([at_instant(f"h{ms}", ms) for ms in instants])
         connection = await asyncpg.connect(postgres_dsn, timeout=10)
-        assert await connection.fetchval("SELECT instant_ms FROM permit_usage") == T0
+        rows = await connection.fetch("SELECT host, from_ms, instant_ms, seen_ms FROM permit_usage")
         await connection.close(timeout=5)
+        assert {tuple(row) for row in rows} == {(f"h{ms}", ms - 1000, ms, ms) for ms in instants}
+        for ms in instants:
+            live = await repository.load_shard(0, ["db"], now_ms=ms, ttl_ms=1, keep_ms=1)
+            assert f"h{ms}" in {row.host for row in live.usage}
+        await repository.close()
     finally:
         monkeypatch.undo()
         time.tzset()
@@ -150,3 +166,75 @@ async def test_a_database_that_does_not_answer_is_told_as_such() -> None:
         await PostgresRepository.open("postgresql://a:b@127.0.0.1:1/x", pool_size=1)
     with pytest.raises(UnavailableError):
         await asyncio.to_thread(migrate, "postgresql://a:b@127.0.0.1:1/x")
+
+
+Command = Callable[..., tuple[int, list[str]]]
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Run a command on a DSN in this process; it gives the exit code and the lines of fault."""
+
+    def run_command(dsn: str, *arguments: str) -> tuple[int, list[str]]:
+        monkeypatch.setenv("PERMIT_POSTGRES_DSN", dsn)
+        capsys.readouterr()
+        code = main(arguments)
+        return code, capsys.readouterr().err.splitlines()
+
+    return run_command
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["sslmode=disable", "sslmode=prefer&application_name=permit", "user=%s", "TimeZone=UTC"],
+)
+def test_a_dsn_may_say_what_the_client_understands(
+    postgres_dsn: str, command: Command, query: str
+) -> None:
+    parts = urlsplit(postgres_dsn)
+    dsn = urlunsplit(parts._replace(query=query.replace("%s", str(parts.username))))
+    assert command(dsn, "migrate") == (0, [])
+    assert command(dsn, "destinations", "list") == (0, [])
+
+
+def test_to_migrate_a_newer_schema_is_refused_in_one_line(
+    postgres_dsn: str, command: Command
+) -> None:
+    assert command(postgres_dsn, "migrate") == (0, [])
+    asyncio.run(run(postgres_dsn, f"UPDATE {VERSION_TABLE} SET version_num = '9999'"))
+    code, (line,) = command(postgres_dsn, "migrate")
+    assert code == 1
+    assert "9999, newer than this version's" in line
+    assert "install the newer permit-balancer" in line
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "postgresql://permit:hunter2@127.0.0.1:1/x?sslmode=nonsense",
+        "postgresql://permit:hunter2@127.0.0.1:port/x",
+        "postgresql://permit:hunter2@127.0.0.1:99999/x",
+        "postgresql://permit:hunter2@[::1/x",
+        "postgresql://permit:hunter2/x@127.0.0.1/x",
+    ],
+)
+@pytest.mark.parametrize("arguments", [("migrate",), ("destinations", "list")])
+def test_a_dsn_that_the_client_cannot_use_is_one_line_that_hides_the_password(
+    command: Command, dsn: str, arguments: tuple[str, ...]
+) -> None:
+    code, (line,) = command(dsn, *arguments)
+    assert code == 2
+    assert "PERMIT_POSTGRES_DSN" in line
+    assert "hunter" not in line
+
+
+def test_a_wrong_password_is_one_line_that_does_not_show_it(
+    postgres_dsn: str, command: Command
+) -> None:
+    parts = urlsplit(postgres_dsn)
+    place = parts.netloc.rpartition("@")[2]
+    wrong = urlunsplit(parts._replace(netloc=f"{parts.username}:hunter2@{place}"))
+    code, (line,) = command(wrong, "migrate")
+    assert code == 1
+    assert "password" in line
+    assert "hunter2" not in line
