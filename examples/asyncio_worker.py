@@ -6,8 +6,10 @@ Run it with the settings in the environment, as blocking_worker.py.
 from __future__ import annotations
 
 import asyncio
+import logging
+import sys
 
-from worker_sdk import DestinationHandle, PermitClient, PermitTimeout
+from worker_sdk import ConfigurationError, DestinationHandle, PermitClient, PermitTimeout
 
 TASKS = 8
 
@@ -19,7 +21,7 @@ async def deliver_forever(number: int, orders: DestinationHandle) -> None:
             async with orders.permit(timeout=5.0):
                 await asyncio.sleep(0.01)  # stands for a call of the destination
         except PermitTimeout as late:
-            print("task", number, late)
+            print(f"task {number}: {late} (mode: {orders.state.mode})")
 
 
 async def main() -> None:
@@ -31,7 +33,10 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
+    logging.basicConfig()  # so that it is seen when Kafka or the balancer does not answer
     try:
         asyncio.run(main())
+    except ConfigurationError as fault:
+        sys.exit(str(fault))
     except KeyboardInterrupt:
         print("bye")

@@ -8,9 +8,11 @@ Run it with the settings in the environment:
 
 from __future__ import annotations
 
+import logging
+import sys
 import time
 
-from worker_sdk import PermitClient, PermitTimeout
+from worker_sdk import ConfigurationError, PermitClient, PermitTimeout
 
 
 def deliver(number: int) -> None:
@@ -29,13 +31,16 @@ def main() -> None:
                 with orders.permit(timeout=5.0):
                     deliver(number)
             except PermitTimeout as late:
-                print(late, orders.state.mode)
+                print(f"{late} (mode: {orders.state.mode})")
                 continue
             number += 1
 
 
 if __name__ == "__main__":
+    logging.basicConfig()  # so that it is seen when Kafka or the balancer does not answer
     try:
         main()
+    except ConfigurationError as fault:
+        sys.exit(str(fault))
     except KeyboardInterrupt:
         print("bye")

@@ -46,14 +46,14 @@ PERMITS_A_SECOND = 100
     type=click.IntRange(1, 1440),
     default=24,
     show_default=True,
-    help="How many minutes of the trace.",
+    help="How many minutes of the trace, each of them a window.",
 )
 @click.option(
     "--windows",
     type=click.IntRange(4, 1440),
     default=24,
     show_default=True,
-    help="Length of a scenario that is no trace.",
+    help="How many windows a scenario runs.",
 )
 @click.option(
     "--capacity",
@@ -74,7 +74,9 @@ PERMITS_A_SECOND = 100
     is_flag=True,
     help="Print the summary as JSON on standard output; everything else on standard error.",
 )
+@click.pass_context
 def demo(
+    ctx: click.Context,
     *,
     name: str,
     trace_file: Path | None,
@@ -93,6 +95,7 @@ def demo(
     """
     from balancer.demo.demand import fleet, parse_capacity, trace, two_hosts  # noqa: PLC0415
 
+    _refuse_what_does_not_fit(ctx, capacity, is_trace=trace_file is not None)
     if trace_file is not None:
         scenario = trace(trace_file, capacity or "p90", minutes)
     else:
@@ -108,6 +111,16 @@ def demo(
         for line in summary_lines(result):
             click.echo(line)
     sys.exit(1 if result["refused_by_destination"] else 0)
+
+
+def _refuse_what_does_not_fit(ctx: click.Context, capacity: str | None, *, is_trace: bool) -> None:
+    """Refuse options that would be passed over in silence."""
+    unfit = {"name": "--scenario", "windows": "--windows"} if is_trace else {"minutes": "--minutes"}
+    for parameter, option in unfit.items():
+        if ctx.get_parameter_source(parameter) is click.core.ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"{option} {'does not go' if is_trace else 'goes'} with --trace")
+    if not is_trace and capacity is not None and capacity.startswith("p"):
+        raise click.UsageError(f"--capacity {capacity}: a percentile goes with --trace")
 
 
 def _run(scenario: Scenario, window_seconds: int) -> dict[str, object]:

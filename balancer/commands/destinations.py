@@ -76,7 +76,7 @@ def show(*, name: str, config_file: Path | None, as_json: bool) -> None:
     _tell(told(found[name]), as_json=as_json)
 
 
-@destinations.command("set")
+@destinations.command("set", short_help="Create a destination or change some of its values.")
 @click.argument("name")
 @click.option("--capacity", type=int, help="Permits a window for all workers together; 0 closes.")
 @click.option("--window-seconds", type=int, help="Length of a window; fixed once set.  [60]")
@@ -151,7 +151,7 @@ def _policy(options: Mapping[str, Any]) -> dict[str, Any]:
     return policy
 
 
-@destinations.command()
+@destinations.command(short_help="Close a destination, and forget it later.")
 @click.argument("name")
 @config_option
 @json_option

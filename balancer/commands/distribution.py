@@ -24,7 +24,7 @@ def distribution() -> None:
     """Show the shares that are published (needs PERMIT_S3_BUCKET)."""
 
 
-@distribution.command()
+@distribution.command(short_help="Show shares: of a host, of a destination, or by shard.")
 @click.option("--host", help="One host's shares, as GET /distribution/<host> gives them.")
 @click.option("--destination", help="One destination's shares, every member.")
 @config_option

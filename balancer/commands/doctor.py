@@ -62,12 +62,15 @@ async def _findings(settings: Settings, *, as_json: bool) -> list[Finding]:
 
 
 async def _checks(settings: Settings) -> AsyncIterator[Finding]:
+    told: dict[str, str] = {}
     for check in (_settings, _kafka, _topics, _clock, _postgres, _s3, _conditional_put):
         name = check.__name__.removeprefix("_").replace("_", " ")
         try:
             yield await check(settings)
         except SettingsError as error:
-            yield Finding(name, "failed", str(error))
+            words = str(error)
+            before = told.setdefault(words, name)
+            yield Finding(name, "failed", words if before == name else f"as {before} says")
         except BalancerError as error:
             yield Finding(name, "failed", str(error), REMEDIES.get(name))
 

@@ -14,8 +14,8 @@ from typing import Final
 
 import click
 
-from balancer.errors import SettingsError
-from worker_sdk.errors import PermitError
+from balancer.errors import PolicyError, SettingsError
+from worker_sdk.errors import ConfigurationError, PermitError
 
 FAILED: Final = 1
 WRONG_USAGE: Final = 2
@@ -66,8 +66,8 @@ def _version() -> str:
 def group() -> None:
     """Share the fixed capacity of a destination among a fleet of workers.
 
-    Settings come from the environment (PERMIT_...) or a file (--config). To try everything out:
-    permit-balancer demo.
+    Settings come from the environment (PERMIT_...) or from a file, which the command is given by
+    --config. To try everything out: permit-balancer demo.
     """
 
 
@@ -84,7 +84,7 @@ def run(arguments: Sequence[str] | None) -> int:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return _failed("interrupted")
-    except SettingsError as error:
+    except (SettingsError, PolicyError, ConfigurationError) as error:
         _failed(str(error))
         return WRONG_USAGE
     except PermitError as error:
