@@ -1,0 +1,148 @@
+"""One simulated member: a real engine, a made-up clock and made-up work.
+
+Decides when a member asks and for how much; what it gets is the engine's answer. Knows nothing of
+the balancer: documents come in as they would be read, reports go out as the engine made them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from balancer.simulation.scenario import MemberPlan, Style
+from worker_sdk.core.engine import Engine
+from worker_sdk.core.waiters import Waiter
+from worker_sdk.wire.distribution import OwnShare
+from worker_sdk.wire.usage import MemberState, UsageBatch
+
+DESTINATION = "destination"
+
+
+class SimulatedWorker:
+    """A member at work; all instants are the balancer's, the member's clock is skewed.
+
+    Attributes:
+        plan: its life.
+        member: (host, instance).
+        backlog: permits wanted and not served yet.
+        read_epoch: newest epoch that it read.
+        first_permit_ms: when it got its first permit; None before.
+        zero_windows: windows in a row, up to now, with demand and nothing served.
+        longest_zero_windows: the most of those.
+    """
+
+    def __init__(self, plan: MemberPlan, instance: str, start_ms: int, skew_ms: int) -> None:
+        self.plan = plan
+        self.member = (plan.host, instance)
+        self.backlog = 0
+        self.read_epoch = 0
+        self.started_ms = start_ms
+        self.first_permit_ms: int | None = None
+        self.zero_windows = 0
+        self.longest_zero_windows = 0
+        self.served_in_window = 0
+        self._skew_ms = skew_ms
+        self._engine = Engine(plan.host, instance, [DESTINATION], group=plan.group)
+        self._ledger = self._engine.account(DESTINATION).ledger
+        self._thread_free_ms = start_ms + skew_ms
+        self._waiter: Waiter | None = None
+
+    @property
+    def skew_ms(self) -> int:
+        """How far its clock is ahead of the balancer's."""
+        return self._skew_ms
+
+    # -- reports and documents
+
+    def hello(self, now_ms: int) -> UsageBatch:
+        """Return the batch that announces this member."""
+        return self._engine.hello(now_ms + self._skew_ms, now_ms)
+
+    def report(self, now_ms: int) -> UsageBatch | None:
+        """Return the account of the time since the last one."""
+        return self._engine.drain(now_ms + self._skew_ms, now_ms, MemberState.RUNNING)
+
+    def report_lost(self, batch: UsageBatch) -> None:
+        """Take back a report that did not arrive."""
+        self._engine.restore(batch)
+
+    def goodbye(self, now_ms: int) -> UsageBatch:
+        """Return the batch that ends this member."""
+        return self._engine.goodbye(now_ms + self._skew_ms, now_ms)
+
+    def read(self, shares: Sequence[OwnShare], now_ms: int) -> None:
+        """Take documents."""
+        for share in shares:
+            self.read_epoch = max(self.read_epoch, share.epoch)
+        local_ms = now_ms + self._skew_ms
+        self._engine.offer(shares, local_ms)
+        if self.first_permit_ms is None:
+            opens_ms = self._engine.opens_at_ms(DESTINATION, 1, local_ms)
+            self.first_permit_ms = None if opens_ms is None else opens_ms - self._skew_ms
+
+    def lacks_entry(self) -> bool:
+        """Say whether it has no share in the newest document it knows."""
+        return self._engine.lacks_entry()
+
+    # -- work
+
+    def work_until(self, from_ms: int, until_ms: int) -> int:
+        """Serve what can be served of the backlog in a stretch of one window; return how much.
+
+        The stretch is by this member's clock.
+        """
+        if self.plan.style is Style.BLOCKING:
+            served = self._work_one_by_one(from_ms, until_ms)
+        else:
+            served = self._take_most(self.backlog, until_ms)
+        self.backlog -= served
+        self.served_in_window += served
+        return served
+
+    def _take_most(self, wanted: int, local_ms: int) -> int:
+        """Take as many as there are, at most ``wanted``."""
+        left, step = wanted, wanted
+        while step and left:
+            amount = min(step, left)
+            if self._ledger.take(amount, local_ms):
+                left -= amount
+            else:
+                step //= 2
+        return wanted - left
+
+    def refused(self, permits: int) -> None:
+        """Count what was asked for and not got in this window."""
+        if permits > 0 and self.plan.style is Style.ASKING:
+            self._ledger.refuse(permits)
+
+    def _work_one_by_one(self, from_ms: int, until_ms: int) -> int:
+        """Be a single thread that asks, waits, works and asks again."""
+        served = 0
+        local_ms = max(from_ms, self._thread_free_ms)
+        while local_ms < until_ms and served < self.backlog:
+            mono_ms = local_ms - self._skew_ms
+            if self._waiter is None:
+                self._waiter = self._engine.enqueue(DESTINATION, 1, self.member, local_ms, mono_ms)
+                if self._waiter is None:
+                    break
+            elif not self._waiter.granted:
+                self._engine.pump(DESTINATION, local_ms, mono_ms)
+            if self._waiter.granted:
+                self._waiter = None
+                served += 1
+                local_ms += self.plan.work_ms
+                self._thread_free_ms = local_ms
+                continue
+            opens_ms = self._engine.opens_at_ms(DESTINATION, 1, local_ms)
+            if opens_ms is None:
+                break
+            local_ms = max(local_ms + 1, opens_ms)
+        return served
+
+    def end_window(self, *, keeps_backlog: bool) -> None:
+        """Close the account of a window."""
+        is_at_zero = bool(self.backlog) and not self.served_in_window
+        self.zero_windows = self.zero_windows + 1 if is_at_zero else 0
+        self.longest_zero_windows = max(self.longest_zero_windows, self.zero_windows)
+        self.served_in_window = 0
+        if not keeps_backlog:
+            self.backlog = 0
