@@ -1,10 +1,15 @@
 """A worker as a user would write it: takes a permit, sends a unit of work, and again.
 
-Run as ``python example_worker.py DESTINATION URL KAFKA DISTRIBUTION UNITS_A_MINUTE``. Its host name
-is ``PERMIT_HOST``. A unit for which no permit came in time waits its turn: nothing is dropped.
+Run as ``python example_worker.py URL UNITS_A_MINUTE``; the permits' settings are in the
+environment (``PERMIT_DESTINATIONS`` and others, see `PermitClient.from_env`). A unit for which no
+permit came in time waits its turn: nothing is dropped. SIGTERM ends it in order, so that its share
+is free at once.
 """
 
+import os
+import signal
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -13,6 +18,7 @@ from worker_sdk import PermitClient, PermitTimeout
 
 DELIVERY_SECONDS = 5.0
 ACQUIRE_SECONDS = 2.0
+TELL_SECONDS = 10.0
 
 
 def deliver(url: str) -> bool:
@@ -25,15 +31,18 @@ def deliver(url: str) -> bool:
         return False
 
 
-def main(destination: str, url: str, kafka: str, distribution: str, units_a_minute: str) -> None:
-    """Works until it is stopped, at most so many units a minute."""
+def main(url: str, units_a_minute: str) -> None:
+    """Works until SIGTERM, at most so many units a minute."""
+    stopped = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
+    destination = os.environ["PERMIT_DESTINATIONS"]
     pause_seconds = 60 / int(units_a_minute)
     sent = failed = 0
-    client = PermitClient(destinations=[destination], kafka=kafka, distribution=distribution)
-    with client:
+    with PermitClient.from_env() as client:
         target = client.destination(destination)
-        due = told = time.monotonic()
-        while True:
+        due = time.monotonic()
+        tell = 0.0
+        while not stopped.is_set():
             try:
                 target.acquire(timeout=ACQUIRE_SECONDS)
             except PermitTimeout:
@@ -42,10 +51,13 @@ def main(destination: str, url: str, kafka: str, distribution: str, units_a_minu
                 ok = deliver(url)
                 sent, failed, due = sent + ok, failed + (not ok), due + pause_seconds
             now = time.monotonic()
-            if now >= told + 10:
-                told = now
-                print(f"delivered {sent}, failed {failed}, {target.state}", flush=True)
-            time.sleep(max(0.0, due - now))
+            if now >= tell:
+                tell = now + TELL_SECONDS
+                state = target.state
+                told = f"{state.mode.value}, {state.share_percent:.1f} % of the capacity"
+                print(f"delivered {sent}, failed {failed}; {told}", flush=True)
+            stopped.wait(max(0.0, due - now))
+    print(f"stopped: delivered {sent}, failed {failed}", flush=True)
 
 
 if __name__ == "__main__":
