@@ -9,17 +9,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shlex
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from balancer.commands.common import config_option
 
 if TYPE_CHECKING:
+    from balancer.embedded import EmbeddedStack
     from balancer.settings import Settings
+
+SETTINGS_FILE: Final = "settings.sh"
 
 
 @click.command()
@@ -46,14 +50,16 @@ def serve(*, config_file: Path | None, embedded: bool, data_dir: Path | None) ->
 
     if data_dir is not None and not embedded:
         raise click.UsageError("--data-dir goes with --embedded")
-    with _servers(data_dir) if embedded else contextlib.nullcontext():
+    with _servers(data_dir) if embedded else contextlib.nullcontext() as stack:
         settings = load_settings(config_file)
         set_up_logs(settings.log_level, settings.log_format)
 
         def started(url: str) -> None:
             click.echo(f"permit-balancer serves at {url}", err=True)
-            if embedded:
-                for line in _example(url, settings):
+            if stack is not None:
+                file = stack.directory / SETTINGS_FILE
+                _write_settings(file, stack.environment(), url, settings)
+                for line in _example(url, settings, file):
                     click.echo(line, err=True)
 
         asyncio.run(_run(lambda stop: Service(settings).run(stop, started)))
@@ -70,7 +76,7 @@ async def _run(serving: Callable[[asyncio.Event], object]) -> None:
 
 
 @contextlib.contextmanager
-def _servers(data_dir: Path | None) -> Iterator[None]:
+def _servers(data_dir: Path | None) -> Iterator[EmbeddedStack]:
     """Run the embedded servers, and let the environment point to them."""
     from balancer.adapters.postgres.schema import migrate  # noqa: PLC0415
     from balancer.embedded import EmbeddedStack  # noqa: PLC0415
@@ -85,7 +91,7 @@ def _servers(data_dir: Path | None) -> Iterator[None]:
         os.environ.update(variables)
         try:
             migrate(variables["PERMIT_POSTGRES_DSN"])
-            yield
+            yield stack
         finally:
             for name, value in before.items():
                 if value is None:
@@ -94,19 +100,39 @@ def _servers(data_dir: Path | None) -> Iterator[None]:
                     os.environ[name] = value
 
 
-def _example(url: str, settings: Settings) -> list[str]:
+def _write_settings(file: Path, servers: Mapping[str, str], url: str, settings: Settings) -> None:
+    """Write what other commands and workers need, as a shell reads it, for its owner alone."""
+    variables = {
+        **servers,
+        "PERMIT_ROUND_SECONDS": str(settings.round_seconds),
+        "PERMIT_FLUSH_SECONDS": str(settings.round_seconds),
+        "PERMIT_DISTRIBUTION": url,
+    }
+    lines = [f"export {name}={shlex.quote(value)}\n" for name, value in variables.items()]
+    file.unlink(missing_ok=True)
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+        stream.writelines(lines)
+
+
+def _example(url: str, settings: Settings, file: Path) -> list[str]:
     kafka = settings.kafka_bootstrap_servers
     return [
         "",
+        "In another terminal, so that every command and worker finds this balancer:",
+        f"  . {shlex.quote(str(file))}",
         "Protect a destination with 600 permits a minute:",
-        f"  curl -X PUT {url}/destinations/orders-db -d '{{\"capacity\": 600}}'",
+        "  permit-balancer destinations set orders-db --capacity 600",
+        f"  curl -X PUT {url}/destinations/orders-db -d '{{\"capacity\": 600}}'      # the same",
         "Take permits in a worker:",
         "  from worker_sdk import PermitClient",
         f'  with PermitClient(destinations=["orders-db"], kafka="{kafka}",',
-        f'                    distribution="{url}") as client:',
+        f'                    distribution="{url}",',
+        f"                    flush_seconds={settings.round_seconds}) as client:",
         '      client.destination("orders-db").acquire(timeout=30)',
         "See the shares:",
-        f"  curl {url}/destinations/orders-db/distribution",
+        "  permit-balancer distribution show --destination orders-db",
+        f"  curl {url}/destinations/orders-db/distribution      # the same, as JSON",
         "Stop with Ctrl-C.",
         "",
     ]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -207,6 +210,17 @@ def test_embedded_it_brings_everything_along_and_shows_how_to_use_it(tmp_path: P
         words = server.words()
         for part in ("kafka: ", "postgres: ", "s3: ", "serves at ", "curl -X PUT "):
             assert part in words
+        named = re.search(r"^  \. (\S+settings\.sh)$", words, re.MULTILINE)
+        assert named is not None
+        shown = subprocess.run(
+            ["sh", "-c", f". {named[1]}; exec {sys.executable} -m balancer destinations list"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        assert "no destination yet" in shown.stdout
+        assert Path(named[1]).stat().st_mode & 0o777 == 0o600
         create_destination(server)
         assert server.stop(signal.SIGINT) == 0
         assert "Traceback" not in server.words()
