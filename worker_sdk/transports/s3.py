@@ -9,6 +9,7 @@ read: a newer one that is held acknowledges the older ones, so none may be passe
 from __future__ import annotations
 
 import importlib
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -29,6 +30,9 @@ TOTAL_SECONDS: Final = 15.0
 CONNECT_SECONDS: Final = 2.0
 ANSWER_SECONDS: Final = 3.0
 ATTEMPTS: Final = 2
+HIDDEN_SECONDS: Final = 120.0
+"""So long "forbidden" may stand for "not there yet"; after that it is told as what it says."""
+
 _CHUNK_BYTES: Final = 64 * 1024
 _ABSENT: Final = frozenset({"NoSuchKey", "404"})
 _FORBIDDEN: Final = frozenset({"AccessDenied", "403", "Forbidden"})
@@ -119,7 +123,8 @@ class S3Source:
         self._client = make_client(endpoint_url, region) if client is None else client()
         self._errors = importlib.import_module("botocore.exceptions")
         self._shards: tuple[int, ...] | None = None
-        self._seen_any = False
+        self._known_keys: set[str] = set()
+        self._hidden_since: float | None = None
         self._etags: dict[int, str] = {}
 
     def read(self, held: Mapping[int, int], wait_seconds: float) -> Reading:
@@ -151,6 +156,7 @@ class S3Source:
                 count = decode_layout(body)
             except WireError as error:
                 raise TransportError(f"layout: {error}") from error
+            self._known_keys.add(LAYOUT_KEY)
             self._shards = shards_wanted(self._identity.destinations, count)
         return self._shards
 
@@ -163,6 +169,7 @@ class S3Source:
             )
         except _AbsentError:
             return
+        self._known_keys.add(pointer_key(shard))
         for pointed in reversed(decode_pointer(body, shard).documents):
             if pointed.epoch > held_epoch:
                 shares.extend(self._read_document(shard, pointed, deadline))
@@ -193,23 +200,39 @@ class S3Source:
             )
             body = _read_body(answer["Body"], limit_bytes, deadline)
         except self._errors.ClientError as error:
-            raise self._translated(error) from error
+            raise self._translated(error, key) from error
         except (self._errors.BotoCoreError, self._errors.HTTPClientError, OSError) as error:
             raise TransportError(f"S3: {error}") from error
-        self._seen_any = True
+        self._hidden_since = None
         return body, str(answer.get("ETag", ""))
 
-    def _translated(self, error: Any) -> TransportError:
+    def _translated(self, error: Any, key: str) -> TransportError:
         code = str(error.response.get("Error", {}).get("Code", ""))
-        if code in _UNCHANGED:
-            return _UnchangedError(code)
-        # A store that does not allow listing answers 403 for a file that is not there yet.
-        if code in _ABSENT or (code in _FORBIDDEN and not self._seen_any):
-            return _AbsentError(code)
+        if code in _UNCHANGED or code in _ABSENT:
+            self._hidden_since = None
+            return _UnchangedError(code) if code in _UNCHANGED else _AbsentError(code)
+        if code in _FORBIDDEN:
+            if key not in self._known_keys and self._may_be_hidden():
+                return _AbsentError(code)
+            return TransportError(f"S3 answers {code}; check the rights on s3://{self._bucket}")
         hint = ""
         if code in {"InvalidArgument", "NotImplemented", "BadRequest", "InvalidRequest", "400"}:
-            hint = " (request_checksum_calculation and response_checksum_validation: when_required)"
+            hint = (
+                "; request_checksum_calculation and response_checksum_validation are "
+                "when_required here: does the store ask for more?"
+            )
         return TransportError(f"S3 answers {code}{hint}")
+
+    def _may_be_hidden(self) -> bool:
+        """Say whether "forbidden" may mean that a file is not there yet.
+
+        A store that does not allow listing answers so; but where nothing else can be read either,
+        only for a time.
+        """
+        now = time.monotonic()
+        if self._hidden_since is None:
+            self._hidden_since = now
+        return now - self._hidden_since < HIDDEN_SECONDS
 
 
 def _read_body(body: Any, limit_bytes: int, deadline: Deadline) -> bytes:

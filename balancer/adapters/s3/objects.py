@@ -75,7 +75,7 @@ class Bucket:
     def __init__(self, config: S3Config) -> None:
         self._bucket = config.bucket
         self._prefix = f"{config.prefix.strip('/')}/" if config.prefix.strip("/") else ""
-        self._has_read = False
+        self._known_keys: set[str] = set()
         try:
             # A session of its own: the default one is not safe to make in several threads.
             session = boto3.session.Session()
@@ -122,7 +122,7 @@ class Bucket:
             key: relative to the prefix.
             most_bytes: the most it may have.
             tag: of the state that is known already.
-            may_hide: take "forbidden" for "not there yet", unless something was read before.
+            may_hide: take "forbidden" for "not there yet", unless it was read or put before.
 
         Raises:
             BalancerError: where it is larger, or reading it is refused.
@@ -145,14 +145,21 @@ class Bucket:
         except (_MissingError, _UnchangedError):
             return None
         except _ForbiddenError as error:
-            if may_hide and not self._has_read:
+            if may_hide and key not in self._known_keys:
                 return None
             raise self._refused(f"give {key}", "AccessDenied") from error
-        self._has_read = True
+        if may_hide:
+            self._known_keys.add(key)
         return Content(body, answer["ETag"])
 
-    def put(self, key: str, body: bytes, *, tag: str | None) -> str:
+    def put(self, key: str, body: bytes, *, tag: str | None, may_hide: bool = False) -> str:
         """Put an object that must not exist (no ``tag``) or must be the one tagged; return its tag.
+
+        Args:
+            key: relative to the prefix.
+            body: what it is to have.
+            tag: of the state to replace; None where there must be none.
+            may_hide: it is one that is read as such, and that is known to be there from here on.
 
         Raises:
             ConflictError: where that is not so.
@@ -173,6 +180,8 @@ class Bucket:
             raise ConflictError(f"S3 did not take {key}: it is there no longer") from error
         except _ForbiddenError as error:
             raise self._refused(f"take {key}", "AccessDenied") from error
+        if may_hide:
+            self._known_keys.add(key)
         return answer["ETag"]
 
     def list(self, start: str, *, after: str | None = None) -> list[tuple[str, int]]:
@@ -234,8 +243,8 @@ class Bucket:
             if code in _WRONG_SETTINGS:
                 raise self._refused(what, code) from error
             hint = (
-                "; request_checksum_calculation is when_required here, the store may need "
-                "AWS_REQUEST_CHECKSUM_CALCULATION unset"
+                "; request_checksum_calculation and response_checksum_validation are "
+                "when_required here: does the store ask for more?"
                 if code in _WRONG_CHECKSUM
                 else ""
             )

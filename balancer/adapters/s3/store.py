@@ -95,7 +95,8 @@ class S3DocumentStore:
         if not create:
             raise BalancerError("the store has no layout yet; permit-balancer serve makes it")
         try:
-            await self._call(partial(self._bucket.put, LAYOUT_KEY, encode_layout(shards), tag=None))
+            layout = encode_layout(shards)
+            await self._call(partial(self._bucket.put, LAYOUT_KEY, layout, tag=None, may_hide=True))
         except ConflictError:
             return await self.open_layout(shards, create=False)
         return shards, True
@@ -212,7 +213,9 @@ class S3DocumentStore:
         pointer = encode_pointer(Pointer(tuple(pointed)))
         value = as_object(parse_json(pointer), "a pointer")
         body = dump_json({**value, _UNEXPIRED_FROM: known.unexpired_from})
-        return await self._call(partial(self._bucket.put, pointer_key(shard), body, tag=tag))
+        return await self._call(
+            partial(self._bucket.put, pointer_key(shard), body, tag=tag, may_hide=True)
+        )
 
     async def remove_older(self, shard: int, *, before_ms: int, keep: Sequence[int]) -> int:
         """See the port."""
