@@ -93,19 +93,22 @@ def demo(
     worker processes that use the SDK. Nothing is left behind. Exit code 1 if the destination
     refused anything.
     """
-    from balancer.demo.demand import fleet, parse_capacity, trace, two_hosts  # noqa: PLC0415
+    from balancer.demo.demand import CAPACITY_MAX, fleet, trace, two_hosts  # noqa: PLC0415
+    from balancer.simulation.traces import parse_capacity  # noqa: PLC0415
 
     _refuse_what_does_not_fit(ctx, capacity, is_trace=trace_file is not None)
     if trace_file is not None:
         scenario = trace(trace_file, capacity or "p90", minutes)
     else:
-        permits = parse_capacity(capacity or str(PERMITS_A_SECOND * window_seconds), [])
+        permits = parse_capacity(
+            capacity or str(PERMITS_A_SECOND * window_seconds), (), most=CAPACITY_MAX
+        )
         scenario = (two_hosts if name == "two-hosts" else fleet)(permits, windows)
     result = _run(scenario, window_seconds)
     if as_json:
         click.echo(json.dumps(result, indent=2))
     else:
-        from balancer.demo.tally import summary_lines  # noqa: PLC0415
+        from balancer.simulation.outcome import summary_lines  # noqa: PLC0415
 
         click.echo()
         for line in summary_lines(result):

@@ -6,18 +6,20 @@ Knows no process, no socket and no clock; windows count from 0 at the start of t
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from worker_sdk.errors import ConfigurationError
+from balancer.simulation.traces import parse_capacity, read_counts
 
 ARRIVAL_PART: Final = 0.8
 """Work of a window arrives evenly over this first part of it."""
 
 PROCESSES_OF_A_TRACE: Final = 8
+
+CAPACITY_MAX: Final = 1_000_000
+"""Real processes on one machine send no more in a window."""
 
 
 class Style(StrEnum):
@@ -150,13 +152,13 @@ def trace(path: Path, capacity: str, minutes: int) -> Scenario:
     Raises:
         ConfigurationError: where the file or an argument cannot be used.
     """
-    rows = _read_trace(path, minutes)
+    rows = read_counts(path, windows=minutes).rows
     folded = [[0] * minutes for _ in range(min(PROCESSES_OF_A_TRACE, len(rows)))]
     for number, row in enumerate(rows):
         host = folded[number % len(folded)]
         for minute, calls in enumerate(row):
             host[minute] += calls
-    totals = [sum(row[minute] for row in rows) for minute in range(minutes)]
+    totals = [sum(column) for column in zip(*rows, strict=True)]
     styles = (Style.BLOCKING, Style.ASYNCIO, Style.THREADS, Style.ASYNCIO)
     hosts = tuple(
         HostPlan(
@@ -167,7 +169,7 @@ def trace(path: Path, capacity: str, minutes: int) -> Scenario:
         )
         for number, demand in enumerate(folded)
     )
-    return _dropping(path.name, parse_capacity(capacity, totals), minutes, hosts)
+    return _dropping(path.name, parse_capacity(capacity, totals, most=CAPACITY_MAX), minutes, hosts)
 
 
 def _dropping(name: str, capacity: int, windows: int, hosts: tuple[HostPlan, ...]) -> Scenario:
@@ -178,49 +180,6 @@ def _dropping(name: str, capacity: int, windows: int, hosts: tuple[HostPlan, ...
         hosts=hosts,
         keeps_backlog=False,
         newcomer_reserve_points=10_000_000,
-    )
-
-
-def _read_trace(path: Path, minutes: int) -> list[list[int]]:
-    columns = [f"minute_{number + 1}" for number in range(minutes)]
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(file)
-            missing = [name for name in columns if name not in (reader.fieldnames or ())]
-            if missing:
-                raise ConfigurationError(
-                    f"--trace {path}: no column {missing[0]}; it needs minute_1 to "
-                    f"minute_{minutes} (fewer with --minutes)"
-                )
-            rows = [[int(row[name] or 0) for name in columns] for row in reader]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ConfigurationError(f"--trace {path}: cannot be read: {error}") from error
-    except (ValueError, TypeError) as error:
-        raise ConfigurationError(
-            f"--trace {path}: a cell is not a whole number: {error}"
-        ) from error
-    if not rows:
-        raise ConfigurationError(f"--trace {path}: it has no row below its header")
-    if min(min(row) for row in rows) < 0:
-        raise ConfigurationError(f"--trace {path}: a cell is negative")
-    return rows
-
-
-def parse_capacity(text: str, totals: list[int]) -> int:
-    """Return ``text`` as permits a window; ``p90`` is that percentile of the window totals.
-
-    The totals are sorted ascending and taken at index floor(NN/100 x windows).
-
-    Raises:
-        ConfigurationError: where it is neither.
-    """
-    if text.startswith("p") and text[1:].isdecimal() and int(text[1:]) <= 100:
-        index = min(len(totals) - 1, int(text[1:]) * len(totals) // 100)
-        return max(1, sorted(totals)[index])
-    if text.isdecimal() and 1 <= int(text) <= 1_000_000:
-        return int(text)
-    raise ConfigurationError(
-        f"--capacity {text}: neither permits a window (1 to 1000000) nor a percentile such as p90"
     )
 
 

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from balancer.demo import tally
-from balancer.demo.demand import Backlog, fleet, parse_capacity, trace, two_hosts
+from balancer.demo.demand import Backlog, fleet, trace, two_hosts
+from balancer.simulation.outcome import ratio, summary_lines
+from balancer.simulation.traces import parse_capacity
 from worker_sdk.errors import ConfigurationError
 
 
@@ -116,12 +118,12 @@ def test_summary_states_ratios_and_null_over_nothing() -> None:
     assert result["worst_window_over_capacity"] == 1.1
     assert result["refused_by_destination"] == 10
     assert result["seconds_to_first_permit"] == {"p50": None, "p99": None}
-    assert tally.ratio(1, 0) is None
+    assert ratio(1, 0) is None
 
 
 def test_summary_is_told_in_lines() -> None:
     scenario = two_hosts(100, 2)
     result = tally.summary(scenario, tally.Observed(arrived={0: 100, 1: 100}))
     result["even_split"] = tally.summary(scenario, tally.split_evenly(scenario, 0))
-    text = "\n".join(tally.summary_lines(result))
+    text = "\n".join(summary_lines(result))
     assert "100.0 % (even split: 70.0 %)" in text
