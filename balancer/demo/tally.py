@@ -37,7 +37,9 @@ def split_evenly(scenario: Scenario, first_window: int) -> Observed:
     """Return what the same demand would show with the capacity split evenly among live hosts."""
     even = EvenSplit(keeps_backlog=scenario.keeps_backlog)
     for window in range(scenario.windows):
-        live = {host.host: host.demand[window] for host in scenario.hosts if host.lives_in(window)}
+        live: dict[Hashable, int] = {
+            host.host: host.demand[window] for host in scenario.hosts if host.lives_in(window)
+        }
         even.step(first_window + window, scenario.capacity, live)
     return Observed(
         arrived=dict(enumerate(even.served)),
