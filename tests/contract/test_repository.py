@@ -98,6 +98,20 @@ async def test_one_key_twice_at_once_keeps_the_newest_and_of_equals_the_first(
     assert (await usage(repository))["db", "h"].used == kept
 
 
+@pytest.mark.parametrize(("second_ms", "kept"), [(T0 + 1000, 9), (T0, 5), (T0 - 1, 5)])
+async def test_one_key_twice_in_one_message_keeps_the_newest_and_of_equals_the_first(
+    repository: Repository, second_ms: int, kept: int
+) -> None:
+    twice = batch("h", ("db", T0, 5), ("db", second_ms, 9), ("other", T0, 1))
+    counts = await repository.store_batches([twice])
+    assert counts == StoredCounts(written=2, stale=1)
+    found = await usage(repository, "db", "other")
+    assert {key: row.used for key, row in found.items()} == {
+        ("db", "h"): kept,
+        ("other", "h"): 1,
+    }
+
+
 async def test_a_redelivery_never_lengthens_a_life(repository: Repository) -> None:
     await repository.store_batches([batch("h", ("db", T0, 5), seen_ms=T0)])
     await repository.store_batches([batch("h", ("db", T0, 5), seen_ms=T0 + 170_000)])

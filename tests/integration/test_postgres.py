@@ -135,19 +135,21 @@ async def test_a_goodbye_is_final(dsn: str) -> None:
         await repository.close()
 
 
-async def test_ten_thousand_accounts_and_opposite_orders_make_no_deadlock(dsn: str) -> None:
-    repository = await PostgresRepository.open(dsn)
-    hosts = [f"h{number}" for number in range(10_000)]
+async def test_two_balancers_storing_many_accounts_in_opposite_orders_make_no_deadlock(
+    dsn: str,
+) -> None:
+    repository, other = await PostgresRepository.open(dsn), await PostgresRepository.open(dsn)
+    hosts = [f"h{number}" for number in range(20_000)]
     try:
         for step in range(3):
             forward = [batch(host, T0 + step, 1) for host in hosts]
             await asyncio.gather(
-                repository.store_batches(forward), repository.store_batches(forward[::-1])
+                repository.store_batches(forward), other.store_batches(forward[::-1])
             )
         rows = await repository.load_shard(
             0, ["orders-db"], now_ms=T0 + 5, ttl_ms=TTL_MS, keep_ms=TTL_MS
         )
-        assert len(rows.usage) == 10_000
+        assert len(rows.usage) == 20_000
         removed = await repository.remove_expired(
             now_ms=T0 + TTL_MS * 3, ttl_ms=TTL_MS, keep_ms=TTL_MS, limit=100
         )
@@ -155,9 +157,10 @@ async def test_ten_thousand_accounts_and_opposite_orders_make_no_deadlock(dsn: s
         rest = await repository.remove_expired(
             now_ms=T0 + TTL_MS * 3, ttl_ms=TTL_MS, keep_ms=TTL_MS, limit=50_000
         )
-        assert rest == 9_900 + 10_000  # accounts, then members with their acknowledgements
+        assert rest == 19_900 + 20_000  # accounts, then members with their acknowledgements
     finally:
         await repository.close()
+        await other.close()
 
 
 async def test_a_lease_that_was_taken_over_records_nothing(dsn: str) -> None:

@@ -185,6 +185,22 @@ async def test_another_schema_stops_the_start_with_what_to_run(
             assert "Traceback" not in server.words()
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("PERMIT_S3_BUCKET", "no-such-bucket"), ("AWS_SECRET_ACCESS_KEY", "wrong")],
+)
+def test_a_bucket_that_is_missing_or_refuses_stops_the_start_with_one_line(
+    settings: Settings, tmp_path: Path, setting: str, value: str
+) -> None:
+    with serving(settings | {setting: value}, tmp_path) as server:
+        assert server.process.wait(30) == 1
+        (line,) = [text for text in server.words().splitlines() if text.startswith("permit-")]
+        assert "PERMIT_S3_BUCKET=" in line
+        assert "AWS_*" in line
+        assert "Traceback" not in server.words()
+
+
 @pytest.mark.timeout(120)
 def test_a_change_on_the_command_line_reaches_the_workers(server: Server) -> None:
     create_destination(server)
