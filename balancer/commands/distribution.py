@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,7 +78,7 @@ def _show_host(value: dict[str, Any], *, as_json: bool) -> None:
         [
             name,
             document["epoch"],
-            f"{document['from_window']} to {document['until_window'] - 1}",
+            _when(document),
             f"{document['percent']:.3f} %",
             document["permits"],
             document["capacity"],
@@ -85,7 +87,7 @@ def _show_host(value: dict[str, Any], *, as_json: bool) -> None:
         for name, documents in value["destinations"].items()
         for document in documents
     ]
-    head = ["destination", "epoch", "windows", "share", "permits", "of", "instances"]
+    head = ["destination", "epoch", "in force (UTC)", "share", "permits", "of", "instances"]
     print_table(head, rows)
 
 
@@ -96,9 +98,9 @@ def _show_destination(value: dict[str, Any], *, as_json: bool) -> None:
     for document in value["documents"]:
         held = sum(end - start for start, end, _ in document["holds"])
         click.echo(
-            f"{value['destination']}: epoch {document['epoch']}, windows {document['from_window']} "
-            f"to {document['until_window'] - 1}, {document['capacity']} permits in "
-            f"{document['window_seconds']} s, {held / 10_000_000:.3f} % held back"
+            f"{value['destination']}: epoch {document['epoch']}, in force {_when(document)} UTC, "
+            f"{document['capacity']} permits in {document['window_seconds']} s, "
+            f"{held / 10_000_000:.3f} % held back"
         )
         rows = [
             [
@@ -111,6 +113,14 @@ def _show_destination(value: dict[str, Any], *, as_json: bool) -> None:
             for member in document["members"]
         ]
         print_table(["host", "instance", "share", "permits", "safe"], rows)
+
+
+def _when(document: Mapping[str, Any]) -> str:
+    """Return the windows that a document covers as times of day, since nobody reads their index."""
+    edges = (
+        document[name] * document["window_seconds"] for name in ("from_window", "until_window")
+    )
+    return " to ".join(time.strftime("%H:%M:%S", time.gmtime(edge)) for edge in edges)
 
 
 def _show_shards(view: DistributionView, *, as_json: bool) -> None:

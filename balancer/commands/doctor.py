@@ -96,7 +96,7 @@ async def _kafka(settings: Settings) -> Finding:
     from balancer.compose import kafka_config  # noqa: PLC0415
 
     found = await list_topics(kafka_config(settings))
-    return Finding("kafka", "ok", f"answers, {len(found)} topics")
+    return Finding("kafka", "ok", f"answers, topics: {len(found)}")
 
 
 async def _topics(settings: Settings) -> Finding:
@@ -142,7 +142,7 @@ async def _postgres(settings: Settings) -> Finding:
 
     async with opened_repository(settings) as repository:
         found = await repository.list_destinations()
-    return Finding("postgres", "ok", f"answers, the schema is right, {len(found)} destinations")
+    return Finding("postgres", "ok", f"answers, the schema is right, destinations: {len(found)}")
 
 
 async def _s3(settings: Settings) -> Finding:
