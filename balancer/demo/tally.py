@@ -6,6 +6,7 @@ clock; windows count from 0.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from balancer.demo.demand import Scenario

@@ -61,6 +61,10 @@ class Ladder:
     def __init__(self) -> None:
         self._shares: list[OwnShare] = []  # newest first
         self._fallback_from_epoch = 0
+        # What was answered last: it holds for its whole window, while all documents count windows
+        # of one length and none is taken that begins by then.
+        self._answer = _STARTING
+        self._is_one_length = True
 
     @property
     def newest(self) -> OwnShare | None:
@@ -69,11 +73,19 @@ class Ladder:
 
     def take(self, share: OwnShare, now_ms: int) -> bool:
         """Keep ``share`` unless its epoch is held already; say whether it was taken."""
-        if any(held.epoch == share.epoch for held in self._shares):
-            return False
-        self._shares.append(share)
-        self._shares.sort(key=lambda held: held.epoch, reverse=True)
+        place = 0
+        for held in self._shares:
+            if held.epoch == share.epoch:
+                return False
+            if held.epoch < share.epoch:
+                break
+            place += 1
+        self._shares.insert(place, share)
         self._prune(now_ms)
+        answer = self._answer
+        is_later = answer.window is not None and share.terms.from_window > answer.window
+        if not (is_later and self._is_one_length and now_ms < answer.end_ms):
+            self._answer = _STARTING
         return True
 
     def superseded(self, epoch: int) -> None:
@@ -83,21 +95,41 @@ class Ladder:
         destination: nothing is reserved for the older ones any more.
         """
         self._fallback_from_epoch = max(self._fallback_from_epoch, epoch)
+        self._answer = _STARTING
 
     def _prune(self, now_ms: int) -> None:
         # Rule 1: what lies ahead, and the highest epoch that has begun.
         kept: list[OwnShare] = []
         begun = False
+        seconds = self._shares[0].terms.window_seconds
+        window = window_at(now_ms, seconds)
+        self._is_one_length = True
         for share in self._shares:
-            window = window_at(now_ms, share.terms.window_seconds)
-            has_begun = share.terms.from_window <= window
-            if share.terms.until_window > window or (has_begun and not begun):
+            terms = share.terms
+            if terms.window_seconds != seconds:
+                self._is_one_length = False
+                seconds = terms.window_seconds
+                window = window_at(now_ms, seconds)
+            has_begun = terms.from_window <= window
+            if terms.until_window > window or (has_begun and not begun):
                 kept.append(share)
             begun = begun or has_begun
-        self._shares = kept[:SHARES_KEPT_MAX]
+        if len(kept) > SHARES_KEPT_MAX:
+            self._answer = _STARTING
+            del kept[SHARES_KEPT_MAX:]
+        self._shares = kept
 
     def standing(self, at_ms: int) -> Standing:
         """Return what counts in the window that contains ``at_ms``."""
+        answer = self._answer
+        if answer.start_ms <= at_ms < answer.end_ms:
+            return answer
+        answer = self._standing_anew(at_ms)
+        if self._is_one_length:
+            self._answer = answer
+        return answer
+
+    def _standing_anew(self, at_ms: int) -> Standing:
         begun: OwnShare | None = None
         for share in self._shares:
             window = window_at(at_ms, share.terms.window_seconds)

@@ -37,6 +37,9 @@ class ReportBuffer:
 
 def _limited(entry: UsageTuple) -> UsageTuple:
     """Return the tuple within the limits of the wire, saturated."""
+    most = max(entry.granted, entry.used, entry.denied, entry.starved_ms, entry.busy_ms)
+    if most <= PERMITS_MAX and 0 <= entry.instant_ms - entry.from_ms <= SPAN_MAX_MS:
+        return entry
     return UsageTuple(
         destination=entry.destination,
         from_ms=min(entry.instant_ms, max(entry.from_ms, entry.instant_ms - SPAN_MAX_MS)),
