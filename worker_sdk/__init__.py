@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         ImpossibleRequestError,
         PermitError,
         PermitTimeout,
+        ReentrantCallError,
         TransportError,
     )
     from worker_sdk.runtime.states import ClientState, DestinationState
@@ -34,6 +35,7 @@ _HOMES = {
     "PermitClient": "worker_sdk.client",
     "PermitError": "worker_sdk.errors",
     "PermitTimeout": "worker_sdk.errors",
+    "ReentrantCallError": "worker_sdk.errors",
     "TransportError": "worker_sdk.errors",
 }
 
@@ -49,6 +51,7 @@ __all__ = [
     "PermitClient",
     "PermitError",
     "PermitTimeout",
+    "ReentrantCallError",
     "TransportError",
 ]
 

@@ -18,8 +18,9 @@ from worker_sdk.errors import (
     ClientClosedError,
     ConfigurationError,
 )
-from worker_sdk.runtime.asking import take, take_async
+from worker_sdk.runtime.asking import checked_seconds, take, take_async
 from worker_sdk.runtime.clocks import Clock, SystemClock
+from worker_sdk.runtime.guard import make_guard
 from worker_sdk.runtime.life import Lives
 from worker_sdk.runtime.member import Member
 from worker_sdk.runtime.options import (
@@ -33,6 +34,7 @@ from worker_sdk.runtime.states import ClientState, DestinationState, client_stat
 
 FLUSH_SECONDS: Final = 60.0
 CLOSE_SECONDS: Final = 5.0
+CLOSE_SECONDS_MAX: Final = 86_400.0
 _NOBODY: Final = -1
 
 
@@ -121,13 +123,19 @@ class PermitClient:
     def close(self, timeout: float = CLOSE_SECONDS) -> int:
         """Say goodbye with the last account, and end. Waiters get `ClientClosedError`.
 
+        In a signal handler that interrupts another call of this client in its own thread it
+        returns at once, and the goodbye leaves as soon as that call has ended.
+
         Args:
-            timeout: seconds that this may take, whatever state Kafka is in.
+            timeout: seconds that this may take, whatever state Kafka is in; at most a day.
 
         Returns:
-            How many usage tuples could not be delivered.
+            How many usage tuples could not be delivered (yet).
+
+        Raises:
+            ValueError: if ``timeout`` is no number of seconds; nothing is closed then.
         """
-        return self._lives.end(timeout)
+        return self._lives.end(min(max(0.0, checked_seconds(timeout)), CLOSE_SECONDS_MAX))
 
     def destination(self, name: str) -> DestinationHandle:
         """Return the handle of a destination; keep it, it is the same at each call.
@@ -193,7 +201,7 @@ class DestinationHandle:
         self.name = name
         self._lives = lives
         self._pid = _NOBODY
-        self._lock = threading.Lock()
+        self._lock = make_guard()
         self._account: Account | None = None
         self._wall_ms = SystemClock().wall_ms
 
@@ -201,8 +209,9 @@ class DestinationHandle:
         """Serve from ``member`` from now on; from nobody if None. The client's own call."""
         self._pid = _NOBODY
         if member is not None:
-            self._account = member.engine.account(self.name)
+            # The lock first: whoever sees the new account must see its lock.
             self._lock = member.lock
+            self._account = member.engine.account(self.name)
             self._wall_ms = member.clock.wall_ms
             self._pid = os.getpid()
 
@@ -211,8 +220,11 @@ class DestinationHandle:
     def try_acquire(self, permits: int = 1) -> bool:
         """Take permits if they may be spent now; never blocks. A refusal counts as denied.
 
+        In a signal handler or finaliser that interrupts another call of this client in its own
+        thread the answer is False, and is not counted.
+
         Raises:
-            ValueError: if ``permits`` is not at least 1.
+            ValueError: if ``permits`` is not a whole number of at least 1.
             ClientClosedError: before the start and after the end.
         """
         if self._pid != os.getpid():
@@ -220,7 +232,10 @@ class DestinationHandle:
         account = self._account
         if account is None:
             raise ClientClosedError("the client is not started, or closed already")
-        with self._lock:
+        lock = self._lock
+        if lock._is_owned():  # noqa: SLF001 - `is_interrupted`, in line for speed
+            return False
+        with lock:
             return account.try_acquire(permits, self._wall_ms())
 
     def acquire(self, permits: int = 1, timeout: float | None = None) -> None:
@@ -233,7 +248,7 @@ class DestinationHandle:
         Raises:
             PermitTimeout: if they were not to be had in time; none is taken then.
             ImpossibleRequestError: if no window can give so many at once.
-            ValueError: if ``permits`` is not at least 1.
+            ValueError: if ``permits`` is not a whole number of at least 1.
             ClientClosedError: before the start and after the end.
         """
         take(self._lives.present(), self.name, permits, timeout, threading.get_ident())
@@ -297,9 +312,10 @@ class Permit:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._member is not None:
-            self._member.end_delivery(self._handle.name, self._permits)
-            self._member = None
+        member, self._member = self._member, None
+        # After a fork the delivery, and the lock that may be held in it, are the parent's.
+        if member is not None and member is self._handle._lives.last:  # noqa: SLF001
+            member.end_delivery(self._handle.name, self._permits)
 
     async def __aenter__(self) -> Self:
         member = self._handle._lives.present()  # noqa: SLF001

@@ -44,6 +44,13 @@ class ClientClosedError(PermitError):
     """The client was closed (or never started) and gives no permits."""
 
 
+class ReentrantCallError(PermitError):
+    """A signal handler or finaliser called the client amid a call of the same thread.
+
+    The client is half changed then and can only be asked again later; ``try_acquire`` says False.
+    """
+
+
 class TransportError(PermitError):
     """Kafka, the object store or the balancer could not be reached or gave no usable answer."""
 

@@ -69,5 +69,6 @@ PUBLIC_NAMES: set[str] = {
     "PermitClient",
     "PermitError",
     "PermitTimeout",
+    "ReentrantCallError",
     "TransportError",
 }

@@ -193,6 +193,35 @@ def test_an_answer_that_drips_is_bounded_in_time(monkeypatch: pytest.MonkeyPatch
         assert time.monotonic() - started < 5
 
 
+def test_a_head_that_drips_is_bounded_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_module, "ANSWER_SECONDS", 0.5)
+    given_up = threading.Event()
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        handler.wfile.write(b"HTTP/1.0 200 OK\r\nX-Long: ")
+        while not given_up.wait(0.05):
+            try:
+                handler.wfile.write(b"x")
+                handler.wfile.flush()
+            except OSError:
+                return
+
+    with serving(answer) as url:
+        started = time.monotonic()
+        try:
+            with pytest.raises(TransportError):
+                HttpSource(IDENTITY, url).read({}, 0)
+        finally:
+            given_up.set()
+        assert time.monotonic() - started < 5
+
+
+def test_an_address_that_is_refused_shows_no_password() -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        HttpSource(IDENTITY, "http://user:secret@balancer:99999")
+    assert "secret" not in str(refused.value)
+
+
 def test_a_question_that_waits_can_be_interrupted() -> None:
     asked = threading.Event()
 

@@ -18,6 +18,17 @@ from worker_sdk import ConfigurationError, PermitClient
         ({"kafka": ""}, "localhost:9092"),
         ({"flush_seconds": 0}, "flush_seconds"),
         ({"flush_seconds": float("nan")}, "flush_seconds"),
+        ({"flush_seconds": "60"}, "flush_seconds"),
+        ({"destinations": None}, "must be a list"),
+        ({"destinations": [5]}, "destinations"),
+        ({"destinations": [b"db"]}, "destinations"),
+        ({"destinations": [["db"]]}, "must be a list"),
+        ({"host": 5}, "host"),
+        ({"host": "h" * 256}, "host"),
+        ({"group": b"g"}, "group"),
+        ({"distribution": None}, "s3://permits/prod"),
+        ({"kafka": 9092}, "localhost:9092"),
+        ({"s3_endpoint_url": 9000}, "s3_endpoint_url"),
     ],
 )
 def test_a_wrong_setting_is_named_with_an_example(

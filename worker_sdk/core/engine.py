@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Final
 
-from worker_sdk.core.ledger import Allowance, Ledger
+from worker_sdk.core.ledger import Allowance, Ledger, check_permits
 from worker_sdk.core.report import ReportBuffer
 from worker_sdk.core.waiters import DeliveryAccount, Waiter, WaitQueue
 from worker_sdk.errors import ConfigurationError
@@ -39,9 +39,10 @@ class Account:
         """Spend permits if they may be spent now and nobody waits; a refusal is counted.
 
         Raises:
-            ValueError: if ``permits`` is not at least 1.
+            ValueError: if ``permits`` is not a whole number of at least 1.
         """
-        if self.queue.is_waiting:
+        if self.queue.waiters:
+            check_permits(permits)
             self.ledger.refuse(permits)
             return False
         return self.ledger.try_acquire(permits, now_ms)
@@ -70,6 +71,7 @@ class Engine:
             raise ConfigurationError(f"a client has at most {DESTINATIONS_MAX} destinations")
         self._epochs: dict[int, int] = {}
         self._shards: dict[str, int] = {}
+        self._names: dict[int, set[str]] = {}
         self._reports = ReportBuffer()
         self._since_mono_ms: int | None = None
         self._last_instant_ms = 0
@@ -110,7 +112,7 @@ class Engine:
             name = share.terms.destination
             account = self._accounts.get(name)
             if account is not None:
-                self._shards[name] = share.shard
+                self._move(name, share.shard)
                 named.setdefault(share.shard, set()).add(name)
                 taken = account.ledger.offer(share, now_ms) or taken
         for shard, epoch in self._epochs.items():
@@ -119,9 +121,16 @@ class Engine:
         return taken
 
     def _supersede(self, shard: int, epoch: int, named: set[str], now_ms: int) -> None:
-        for name, known_shard in self._shards.items():
-            if known_shard == shard and name not in named:
-                self._accounts[name].ledger.superseded(epoch, now_ms)
+        for name in self._names.get(shard, set()) - named:
+            self._accounts[name].ledger.superseded(epoch, now_ms)
+
+    def _move(self, name: str, shard: int) -> None:
+        known = self._shards.get(name)
+        if known != shard:
+            if known is not None:
+                self._names[known].discard(name)
+            self._shards[name] = shard
+            self._names.setdefault(shard, set()).add(name)
 
     def lacks_entry(self) -> bool:
         """Say whether some destination has no interval in its newest document, or none at all."""
@@ -150,7 +159,7 @@ class Engine:
 
         Raises:
             KeyError: if the destination is none of this member's.
-            ValueError: if ``permits`` is not at least 1.
+            ValueError: if ``permits`` is not a whole number of at least 1.
         """
         return self._accounts[destination].try_acquire(permits, now_ms)
 
@@ -187,8 +196,9 @@ class Engine:
             mono_ms: monotonic instant.
 
         Raises:
-            ValueError: if ``permits`` is not at least 1.
+            ValueError: if ``permits`` is not a whole number of at least 1.
         """
+        check_permits(permits)
         account = self._accounts[destination]
         account.advance(mono_ms)
         account.deliveries.asks(caller)

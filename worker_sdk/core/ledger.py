@@ -16,7 +16,7 @@ from typing import Final
 from worker_sdk.core.ladder import Ladder, Mode, Standing
 from worker_sdk.core.pacing import Release
 from worker_sdk.core.spending import Spending
-from worker_sdk.wire.distribution import OwnShare
+from worker_sdk.wire.distribution import OwnShare, Pacing
 from worker_sdk.wire.limits import PERMITS_MAX
 from worker_sdk.wire.shares import most_permits, share_permits, share_points, window_at
 
@@ -24,6 +24,7 @@ WINDOWS_AHEAD_MAX: Final = 64
 """Windows looked through for the next permit, and windows accounted for at once."""
 
 _NEVER_MS: Final = 1 << 62
+_NO_RELEASE: Final = Release(0, 0, 0, Pacing.WINDOW)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,16 @@ class Counters:
     refused: int
 
 
+def check_permits(permits: object) -> None:
+    """Refuse anything but a whole number of at least 1; a fraction would spoil every count.
+
+    Raises:
+        ValueError: saying so.
+    """
+    if type(permits) is not int or permits < 1:
+        raise ValueError(f"permits must be a whole number of at least 1, not {permits!r:.40}")
+
+
 class Ledger:
     """Rules 1 to 5 of one destination, at work."""
 
@@ -79,6 +90,8 @@ class Ledger:
         self._ladder = Ladder()
         self._spending = Spending()
         self._standing: Standing | None = None
+        self._release_of: Standing | None = None
+        self._release_known = _NO_RELEASE
         self._is_closed = False
         # The answer in force: `_left` of `_slice` permits within [_from_ms, _until_ms); before
         # `_grows_ms` asking again gives no more.
@@ -102,7 +115,11 @@ class Ledger:
 
     def try_acquire(self, permits: int, now_ms: int) -> bool:
         """Spend ``permits`` if they may be spent at ``now_ms``; say whether. A refusal counts."""
-        if self._from_ms <= now_ms < self._until_ms and 0 < permits <= self._left:
+        if (
+            permits.__class__ is int  # NaN would be less than nothing and more than everything
+            and self._from_ms <= now_ms < self._until_ms
+            and 0 < permits <= self._left
+        ):
             self._left -= permits
             return True
         if self.take(permits, now_ms):
@@ -114,10 +131,9 @@ class Ledger:
         """As `try_acquire`, but a refusal is not counted.
 
         Raises:
-            ValueError: if ``permits`` is not at least 1.
+            ValueError: if ``permits`` is not a whole number of at least 1.
         """
-        if permits < 1:
-            raise ValueError("permits must be at least 1")
+        check_permits(permits)
         holds = self._from_ms <= now_ms < self._until_ms
         if not holds or (permits > self._left and now_ms >= self._grows_ms):
             self._refresh(now_ms)
@@ -125,6 +141,20 @@ class Ledger:
             return False
         self._left -= permits
         return True
+
+    def take_up_to(self, permits: int, now_ms: int) -> int:
+        """Spend as many of ``permits`` as may be spent at ``now_ms``; return how many.
+
+        What is not granted is not counted as refused.
+
+        Raises:
+            ValueError: if ``permits`` is not at least 1.
+        """
+        if self.take(permits, now_ms):
+            return permits
+        taken = self._left
+        self._left = 0
+        return taken
 
     def refuse(self, permits: int) -> None:
         """Count permits that were asked for and not granted."""
@@ -151,10 +181,9 @@ class Ledger:
         """Give unspent permits back; return how many may be spent again in this window.
 
         Raises:
-            ValueError: if ``permits`` is not at least 1.
+            ValueError: if ``permits`` is not a whole number of at least 1.
         """
-        if permits < 1:
-            raise ValueError("permits must be at least 1")
+        check_permits(permits)
         self.forget_answer()
         standing = self._ladder.standing(now_ms)
         back = 0
@@ -200,7 +229,7 @@ class Ledger:
             self._left = self._slice = PERMITS_MAX
             self._until_ms = self._grows_ms = standing.end_ms
             return
-        release = _release(standing)
+        release = self._release(standing)
         if not release.is_open(now_ms):
             before = now_ms < release.opens_ms < release.closes_ms
             self._until_ms = release.opens_ms if before else standing.end_ms
@@ -315,6 +344,12 @@ class Ledger:
 
     # -- the account
 
+    def _release(self, standing: Standing) -> Release:
+        if standing is not self._release_of:
+            self._release_of = standing
+            self._release_known = _release(standing)
+        return self._release_known
+
     def _account_granted(self, now_ms: int) -> None:
         """Add what the share released since the last call, each window's permits once."""
         at_ms = self._granted_at_ms
@@ -330,9 +365,11 @@ class Ledger:
             if standing.start_ms > self._granted_start_ms:
                 self._granted_start_ms = standing.start_ms
                 self._granted_so_far = 0
-            released = _release(standing).released(min(now_ms, standing.end_ms))
-            self._granted += max(0, released - self._granted_so_far)
-            self._granted_so_far = max(released, self._granted_so_far)
+            if self._granted_so_far < standing.permits:
+                released = self._release(standing).released(min(now_ms, standing.end_ms))
+                if released > self._granted_so_far:
+                    self._granted += released - self._granted_so_far
+                    self._granted_so_far = released
             if now_ms < standing.end_ms:
                 return
             at_ms = standing.end_ms

@@ -56,37 +56,41 @@ class Waiter:
 
 
 class WaitQueue:
-    """The waiters of one destination, in order, and which of them stood in the last report."""
+    """The waiters of one destination, in order, and which of them stood in the last report.
+
+    Attributes:
+        waiters: first come first; for looking at only.
+    """
 
     def __init__(self) -> None:
-        self._waiters: OrderedDict[Waiter, None] = OrderedDict()
+        self.waiters: OrderedDict[Waiter, None] = OrderedDict()
         self._standing_permits = 0
         self._gave_up_permits = 0
 
     def __len__(self) -> int:
-        return len(self._waiters)
+        return len(self.waiters)
 
     @property
     def is_waiting(self) -> bool:
         """Whether anybody waits."""
-        return bool(self._waiters)
+        return bool(self.waiters)
 
     @property
     def is_full(self) -> bool:
         """Whether nobody more may wait."""
-        return len(self._waiters) >= WAITERS_MAX
+        return len(self.waiters) >= WAITERS_MAX
 
     def head(self) -> Waiter | None:
         """Return who is next."""
-        return next(iter(self._waiters), None)
+        return next(iter(self.waiters), None)
 
     def join(self, waiter: Waiter) -> None:
         """Put ``waiter`` at the end."""
-        self._waiters[waiter] = None
+        self.waiters[waiter] = None
 
     def serve(self, waiter: Waiter) -> None:
         """Take ``waiter`` out as granted."""
-        del self._waiters[waiter]
+        del self.waiters[waiter]
         waiter.granted = True
 
     def give_up(self, waiter: Waiter) -> int:
@@ -94,9 +98,9 @@ class WaitQueue:
 
         0 if a report named it as waiting before: each counts once.
         """
-        if waiter not in self._waiters:
+        if waiter not in self.waiters:
             return 0
-        del self._waiters[waiter]
+        del self.waiters[waiter]
         if not waiter.reported:
             return waiter.permits
         self._gave_up_permits += waiter.permits
@@ -104,14 +108,14 @@ class WaitQueue:
 
     def clear(self) -> list[Waiter]:
         """Take everybody out unserved and return them."""
-        waiters = list(self._waiters)
-        self._waiters.clear()
+        waiters = list(self.waiters)
+        self.waiters.clear()
         return waiters
 
     def report(self) -> int:
         """Return the permits of those waiting now, and remember that a report named them."""
         total = 0
-        for waiter in self._waiters:
+        for waiter in self.waiters:
             waiter.reported = True
             total += waiter.permits
         self._standing_permits = total

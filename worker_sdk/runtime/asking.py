@@ -11,11 +11,26 @@ import threading
 import time
 from typing import Final
 
+from worker_sdk.core.ledger import check_permits
 from worker_sdk.core.waiters import Waiter
 from worker_sdk.errors import ClientClosedError, ImpossibleRequestError, PermitTimeout
 from worker_sdk.runtime.member import Member, Wake
 
+WAIT_SECONDS_MAX: Final = 1e9
+"""A wait of 30 years is as good as one without an end, and every clock can count it."""
+
 _GLANCE_SECONDS: Final = 1.0
+
+
+def checked_seconds(timeout: object) -> float:
+    """Return the seconds to wait, within what clocks can count.
+
+    Raises:
+        ValueError: where it is no number: nothing is before or after NaN.
+    """
+    if not isinstance(timeout, (int, float)) or timeout != timeout:  # noqa: PLR0124 - NaN
+        raise ValueError(f"timeout must be a number of seconds, not {timeout!r:.40}")
+    return max(-1.0, min(timeout, WAIT_SECONDS_MAX))
 
 
 def take(
@@ -33,10 +48,10 @@ def take(
     Raises:
         PermitTimeout: if they were not to be had in time.
         ImpossibleRequestError: if no window can give so many at once.
-        ValueError: if ``permits`` is not at least 1.
+        ValueError: if ``permits`` is not a whole number of at least 1, or ``timeout`` no number.
         ClientClosedError: if the client was closed.
     """
-    deadline = None if timeout is None else time.monotonic() + timeout
+    deadline = None if timeout is None else time.monotonic() + checked_seconds(timeout)
     decided = threading.Event()
     waiter = _ask(member, destination, permits, caller, decided.set)
     if waiter.granted:
@@ -62,6 +77,8 @@ async def take_async(
     caller: int | None,
 ) -> None:
     """As `take`, without blocking the event loop. Cancellation takes nothing."""
+    if timeout is not None:
+        timeout = checked_seconds(timeout)
     loop = asyncio.get_running_loop()
     decided = asyncio.Event()
 
@@ -83,6 +100,7 @@ async def take_async(
 
 
 def _ask(member: Member, destination: str, permits: int, caller: int | None, wake: Wake) -> Waiter:
+    check_permits(permits)
     if not member.can_ever_give(destination, permits):
         raise _impossible(destination, permits)
     waiter = member.enqueue(destination, permits, caller, wake)

@@ -91,6 +91,11 @@ class Background:
             self._member.goodbye()
             return False
         seconds = max(0.05, timeout_seconds - CLOSE_MARGIN_SECONDS)
+        if threading.current_thread() is self._loop_thread:
+            # A finaliser that the collector ran here: waiting would be for itself.
+            finish = self._loop.create_task(self._finish(seconds))
+            finish.add_done_callback(lambda _: self._loop.stop())
+            return False
         finishing = asyncio.run_coroutine_threadsafe(self._finish(seconds), self._loop)
         delivered = False
         with contextlib.suppress(Exception):

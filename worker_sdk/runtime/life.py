@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import secrets
 import threading
-import time
 from collections.abc import Callable
 from typing import Final
 
@@ -17,6 +16,7 @@ from worker_sdk.errors import ClientClosedError
 from worker_sdk.runtime import processes
 from worker_sdk.runtime.background import Background
 from worker_sdk.runtime.clocks import Clock
+from worker_sdk.runtime.guard import entered, is_interrupted, make_guard
 from worker_sdk.runtime.member import Member
 from worker_sdk.runtime.options import Options
 
@@ -38,12 +38,13 @@ class Lives:
         self._options = options
         self._clock = clock
         self._on_change = on_change
-        self._lock = threading.Lock()
+        self._lock = make_guard()
         self._pid = os.getpid()
         self._is_started = False
         self._member: Member | None = None
         self._last: Member | None = None
         self._background: Background | None = None
+        self._ending: threading.Thread | None = None
 
     def start(self) -> None:
         """Begin a life; nothing happens if there is one.
@@ -52,7 +53,7 @@ class Lives:
             ConfigurationError: where a driver is missing or refuses its settings.
         """
         self._forget_parents()
-        with self._lock:
+        with entered(self._lock):
             if self._member is None:
                 self._begin()
 
@@ -79,7 +80,7 @@ class Lives:
         member = self._member
         if member is not None:
             return member
-        with self._lock:
+        with entered(self._lock):
             if not self._is_started:
                 raise ClientClosedError("the client is not started, or closed already")
             return self._member or self._begin()
@@ -95,7 +96,9 @@ class Lives:
         Nothing happens if there is none.
         """
         self._forget_parents()
-        with self._lock:
+        if self._interrupts():
+            return self._end_later(timeout_seconds)
+        with entered(self._lock):
             member, background = self._member, self._background
             self._member = self._background = None
             self._is_started = False
@@ -104,6 +107,19 @@ class Lives:
             return 0
         delivered = background.close(timeout_seconds)
         return 0 if delivered else len(member.identity.destinations)
+
+    def _interrupts(self) -> bool:
+        member = self._member
+        guards = [self._lock] if member is None else [self._lock, member.lock]
+        return any(is_interrupted(guard) for guard in guards)
+
+    def _end_later(self, timeout_seconds: float) -> int:
+        # What the end needs is held by the very call that was interrupted for it.
+        self._ending = threading.Thread(
+            target=self.end, args=(timeout_seconds,), name="permit-ending", daemon=True
+        )
+        self._ending.start()
+        return len(self._options.destinations)
 
     # -- processes
 
@@ -115,13 +131,16 @@ class Lives:
     def after_fork_in_child(self) -> None:
         """Drop the parent's life; the next use begins a new one."""
         processes.abandon(self._member, self._background, self._lock)
-        self._lock = threading.Lock()
+        self._lock = make_guard()
         self._pid = os.getpid()
-        self._member = self._last = self._background = None
+        self._member = self._last = self._background = self._ending = None
         self._on_change(None)
 
     def at_exit(self, timeout_seconds: float) -> None:
         """End the life, as the interpreter exits."""
-        started = time.monotonic()
-        if self._member is not None and self._pid == os.getpid():
-            self.end(max(0.1, timeout_seconds - (time.monotonic() - started)))
+        if self._pid != os.getpid():
+            return
+        if self._ending is not None:
+            self._ending.join(timeout_seconds)
+        elif self._member is not None:
+            self.end(timeout_seconds)

@@ -8,7 +8,6 @@ never used again.
 from __future__ import annotations
 
 import logging
-import threading
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
 from typing import Final
@@ -17,6 +16,7 @@ from worker_sdk.core.engine import Engine
 from worker_sdk.core.ledger import Allowance
 from worker_sdk.core.waiters import Waiter
 from worker_sdk.runtime.clocks import Clock
+from worker_sdk.runtime.guard import entered, make_guard
 from worker_sdk.runtime.options import Options
 from worker_sdk.transports.base import Identity, Reading
 from worker_sdk.wire.usage import MemberState, UsageBatch
@@ -57,7 +57,7 @@ class Member:
     def __init__(self, options: Options, instance: str, clock: Clock) -> None:
         self.instance = instance
         self.clock = clock
-        self.lock = threading.Lock()
+        self.lock = make_guard()
         self.engine = Engine(options.host, instance, options.destinations, group=options.group)
         self.identity = Identity(options.host, instance, self.engine.destinations)
         self.statistics = Statistics()
@@ -77,7 +77,7 @@ class Member:
         taken.
         """
         clock = self.clock
-        with self.lock:
+        with entered(self.lock):
             waiter = self.engine.enqueue(
                 destination, permits, caller, clock.wall_ms(), clock.mono_ms()
             )
@@ -92,31 +92,31 @@ class Member:
 
     def can_ever_give(self, destination: str, permits: int) -> bool:
         """Say whether waiting for so many at once can have an end, by the newest document."""
-        with self.lock:
+        with entered(self.lock):
             return self.engine.can_ever_give(destination, permits)
 
     def give_up(self, waiter: Waiter) -> bool:
         """Take a waiter out; False if it was granted before."""
-        with self.lock:
+        with entered(self.lock):
             return self.engine.give_up(waiter, self.clock.mono_ms())
 
     def return_granted(self, waiter: Waiter) -> None:
         """Give back what a waiter was granted that nobody will use."""
-        with self.lock:
+        with entered(self.lock):
             if waiter.caller is None:
                 self.engine.end_delivery(waiter.destination, waiter.permits, self.clock.mono_ms())
         self.refund(waiter.destination, waiter.permits)
 
     def refund(self, destination: str, permits: int) -> int:
         """Give permits back; return how many may be spent again."""
-        with self.lock:
+        with entered(self.lock):
             back = self.engine.refund(destination, permits, self.clock.wall_ms())
         self.pump()
         return back
 
     def end_delivery(self, destination: str, permits: int) -> None:
         """Note the end of a delivery."""
-        with self.lock:
+        with entered(self.lock):
             self.engine.end_delivery(destination, permits, self.clock.mono_ms())
 
     def pump(self) -> int | None:
@@ -126,7 +126,7 @@ class Member:
         """
         next_ms: int | None = None
         woken: list[Waiter] = []
-        with self.lock:
+        with entered(self.lock):
             now_ms, mono_ms = self.clock.wall_ms(), self.clock.mono_ms()
             for destination in list(self._waiting):
                 woken += self._pump_one(destination, now_ms, mono_ms)
@@ -166,12 +166,12 @@ class Member:
 
     def allowance(self, destination: str) -> Allowance:
         """Return what may be spent now, and why."""
-        with self.lock:
+        with entered(self.lock):
             return self.engine.allowance(destination, self.clock.wall_ms())
 
     def retry_after_seconds(self, destination: str, permits: int) -> float | None:
         """Return how long until so many permits can be had, as known now."""
-        with self.lock:
+        with entered(self.lock):
             now_ms = self.clock.wall_ms()
             opens_at_ms = self.engine.opens_at_ms(destination, permits, now_ms)
         return None if opens_at_ms is None else max(0, opens_at_ms - now_ms) / 1000
@@ -180,7 +180,7 @@ class Member:
 
     def take_reading(self, reading: Reading) -> bool:
         """Take what a look brought; say whether there was something new."""
-        with self.lock:
+        with entered(self.lock):
             self.statistics.reads += 1
             for cause in reading.failures:
                 self.statistics.failed("read", cause)
@@ -194,17 +194,17 @@ class Member:
 
     def held_epochs(self) -> Mapping[int, int]:
         """Return the newest epoch held of each shard."""
-        with self.lock:
+        with entered(self.lock):
             return self.engine.epochs()
 
     def lacks_entry(self) -> bool:
         """Say whether some destination has no share yet in its newest document."""
-        with self.lock:
+        with entered(self.lock):
             return self.engine.lacks_entry()
 
     def covered_for_ms(self) -> int:
         """Return how long documents cover every destination from now on; 0 if some are not."""
-        with self.lock:
+        with entered(self.lock):
             now_ms = self.clock.wall_ms()
             return max(0, self.engine.covered_until_ms(now_ms) - now_ms)
 
@@ -212,25 +212,25 @@ class Member:
 
     def hello(self) -> UsageBatch:
         """Return a hello of now."""
-        with self.lock:
+        with entered(self.lock):
             return self.engine.hello(self.clock.wall_ms(), self.clock.mono_ms())
 
     def drain(self) -> UsageBatch | None:
         """Take the counters."""
-        with self.lock:
+        with entered(self.lock):
             return self.engine.drain(
                 self.clock.wall_ms(), self.clock.mono_ms(), MemberState.RUNNING
             )
 
     def delivered(self, batch: UsageBatch) -> None:
         """Note that a batch arrived."""
-        with self.lock:
+        with entered(self.lock):
             self.statistics.flushes_delivered += 1
             self.statistics.tuples_delivered += len(batch.tuples)
 
     def undelivered(self, batch: UsageBatch, rest: UsageBatch, cause: str) -> None:
         """Merge back what did not arrive of a batch, and count it."""
-        with self.lock:
+        with entered(self.lock):
             if rest.state is MemberState.RUNNING:
                 self.engine.restore(rest)
             elif rest.state is MemberState.LEAVING:
@@ -242,7 +242,7 @@ class Member:
 
     def goodbye(self) -> UsageBatch:
         """End the life: dismiss the waiters, grant nothing more, return the last batch."""
-        with self.lock:
+        with entered(self.lock):
             self.is_closed = True
             now_ms, mono_ms = self.clock.wall_ms(), self.clock.mono_ms()
             dismissed = self.engine.dismiss(mono_ms)
@@ -255,13 +255,13 @@ class Member:
 
     def failed(self, what: str, cause: str) -> None:
         """Count a failure of the background work by its cause."""
-        with self.lock:
+        with entered(self.lock):
             self.statistics.failed(what, cause)
 
     def warn(self, message: str, *arguments: object) -> None:
         """Log a warning, at most one a minute."""
         now_ms = self.clock.mono_ms()
-        with self.lock:
+        with entered(self.lock):
             last_ms = self._warned_at_ms
             if last_ms is not None and 0 <= now_ms - last_ms < WARNING_MS:
                 return

@@ -5,6 +5,7 @@ Decides which settings are sound and which driver an address means. Knows nothin
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 from collections.abc import Callable, Iterable, Mapping
@@ -14,7 +15,7 @@ from typing import Final
 from worker_sdk.core.engine import DESTINATIONS_MAX
 from worker_sdk.errors import ConfigurationError, WireError
 from worker_sdk.transports.base import Identity, ReportSink, ShareSource
-from worker_sdk.wire.strict import check_name
+from worker_sdk.wire.strict import as_name
 
 FLUSH_SECONDS_MIN: Final = 1.0
 FLUSH_SECONDS_MAX: Final = 3600.0
@@ -97,9 +98,7 @@ def make_options(
     Raises:
         ConfigurationError: naming the setting, the fault and an example.
     """
-    if isinstance(destinations, str):
-        raise ConfigurationError('destinations must be a list; an example: ["orders-db"]')
-    names = tuple(dict.fromkeys(destinations))
+    names = _names(destinations)
     if not 1 <= len(names) <= DESTINATIONS_MAX:
         raise ConfigurationError(
             f"destinations must be 1 to {DESTINATIONS_MAX} names, not {len(names)}"
@@ -107,28 +106,50 @@ def make_options(
     host = os.environ.get("PERMIT_HOST") or socket.gethostname() if host is None else host
     try:
         for name in names:
-            check_name(name, "destinations")
-        check_name(host, "host")
+            as_name(name, "destinations")
+        as_name(host, "host")
         if group is not None:
-            check_name(group, "group")
+            as_name(group, "group")
     except WireError as error:
         raise ConfigurationError(f"{error}; an example: orders-db") from error
-    if not FLUSH_SECONDS_MIN <= flush_seconds <= FLUSH_SECONDS_MAX:
+    period: object = flush_seconds
+    if (
+        not isinstance(period, (int, float))
+        or not FLUSH_SECONDS_MIN <= flush_seconds <= FLUSH_SECONDS_MAX
+    ):
         raise ConfigurationError(
             f"flush_seconds must be from {FLUSH_SECONDS_MIN:g} to {FLUSH_SECONDS_MAX:g}, "
-            f"not {flush_seconds!r}; an example: 60"
+            f"not {flush_seconds!r:.40}; an example: 60"
         )
     known = ("s3://", "http://", "https://")
-    if isinstance(distribution, str) and not distribution.startswith(known):
+    if not callable(distribution) and not (
+        _is_a(distribution, str) and distribution.startswith(known)
+    ):
         raise ConfigurationError(
             f"distribution: {distribution!r} is no address; "
             "an example: s3://permits/prod or http://balancer:8080"
         )
-    if not kafka:
-        raise ConfigurationError("kafka is empty; an example: localhost:9092")
+    if not kafka or not (callable(kafka) or _is_a(kafka, str, Mapping)):
+        raise ConfigurationError("kafka is empty or no address; an example: localhost:9092")
+    for setting, value in (("s3_endpoint_url", s3_endpoint_url), ("s3_region", s3_region)):
+        if value is not None and not _is_a(value, str):
+            raise ConfigurationError(f"{setting} must be text, not {value!r:.40}")
     return Options(
         names, kafka, distribution, host, group, float(flush_seconds), s3_endpoint_url, s3_region
     )
+
+
+def _is_a(value: object, *kinds: type) -> bool:
+    # Programs without types can hand over anything, whatever the signature says.
+    return isinstance(value, kinds)
+
+
+def _names(destinations: Iterable[str]) -> tuple[str, ...]:
+    if not isinstance(destinations, str):
+        # Anything may come from a program without types: what cannot be counted is no list.
+        with contextlib.suppress(TypeError):
+            return tuple(dict.fromkeys(destinations))
+    raise ConfigurationError('destinations must be a list of names; an example: ["orders-db"]')
 
 
 def options_from_environment(environ: Mapping[str, str]) -> Options:

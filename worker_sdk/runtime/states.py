@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from worker_sdk.core.ladder import Mode
+from worker_sdk.runtime.guard import entered
 from worker_sdk.runtime.member import Member
 from worker_sdk.wire.shares import POINTS
 
@@ -91,7 +92,7 @@ class ClientState:
 
 def client_state(member: Member) -> ClientState:
     """Return the state of a member."""
-    with member.lock:
+    with entered(member.lock):
         counted = member.statistics
         return ClientState(
             host=member.identity.host,
@@ -110,7 +111,7 @@ def client_state(member: Member) -> ClientState:
 
 def destination_state(destination: str, member: Member) -> DestinationState:
     """Return the state of one of a member's destinations."""
-    with member.lock:
+    with entered(member.lock):
         now_ms = member.clock.wall_ms()
         allowance = member.engine.allowance(destination, now_ms)
         ledger = member.engine.account(destination).ledger

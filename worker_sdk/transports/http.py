@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import io
 import socket
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit
 
 from worker_sdk.errors import ConfigurationError, TransportError, WireError
 from worker_sdk.transports.base import Deadline, Identity, Reading
 from worker_sdk.wire.answers import decode_host_answer
 from worker_sdk.wire.limits import ANSWER_MAX_BYTES
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 ANSWER_SECONDS: Final = 5.0
 """How long an answer may take beyond the wait that was asked for."""
@@ -46,15 +50,13 @@ class HttpSource:
 
     def __init__(self, identity: Identity, url: str) -> None:
         self._identity = identity
-        parts = urlsplit(url)
         try:
+            parts = urlsplit(url)
             port = parts.port
-        except ValueError:
-            port = -1
-        if parts.scheme not in {"http", "https"} or not parts.hostname or port == -1:
-            raise ConfigurationError(
-                f"distribution: {url!r} is no HTTP address; an example: http://balancer:8080"
-            )
+        except ValueError as error:
+            raise _no_address(url) from error
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise _no_address(url)
         self._is_tls = parts.scheme == "https"
         self._host = parts.hostname
         self._port = port
@@ -73,6 +75,7 @@ class HttpSource:
         target = self._target if wait_seconds <= 0 else f"{self._target}&wait={wait_seconds:g}"
         kind = http.client.HTTPSConnection if self._is_tls else http.client.HTTPConnection
         connection = kind(self._host, self._port, timeout=deadline.remaining_seconds())
+        connection.response_class = _answers_until(deadline)
         self._connection = connection
         try:
             headers = {"Accept": "application/json", "Connection": "close"}
@@ -109,6 +112,43 @@ class HttpSource:
         if opened is not None:
             with contextlib.suppress(OSError):
                 opened.shutdown(socket.SHUT_RDWR)
+
+
+def _no_address(url: str) -> ConfigurationError:
+    shown = url.rpartition("@")[2]  # a password may stand before it
+    return ConfigurationError(
+        f"distribution: {shown!r} is no HTTP address; an example: http://balancer:8080"
+    )
+
+
+class _BoundedReader(io.RawIOBase):
+    """A connection's bytes until a deadline: head and body that drip cannot outlast it."""
+
+    def __init__(self, opened: socket.socket, raw: io.RawIOBase, deadline: Deadline) -> None:
+        self._opened = opened
+        self._raw = raw
+        self._deadline = deadline
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, into: Buffer) -> int | None:
+        self._deadline.check("reading an answer")
+        self._opened.settimeout(max(0.001, self._deadline.remaining_seconds()))
+        return self._raw.readinto(into)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+def _answers_until(deadline: Deadline) -> type[http.client.HTTPResponse]:
+    class BoundedResponse(http.client.HTTPResponse):
+        def __init__(self, sock: socket.socket, *arguments: Any, **named: Any) -> None:
+            super().__init__(sock, *arguments, **named)
+            self.fp = io.BufferedReader(_BoundedReader(sock, self.fp.detach(), deadline))
+
+    return BoundedResponse
 
 
 def _read_body(answer: http.client.HTTPResponse, deadline: Deadline) -> bytes:
