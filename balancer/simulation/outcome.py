@@ -6,6 +6,7 @@ no fleet.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -37,6 +38,48 @@ class Figures:
     zero_windows: list[int] = field(default_factory=list)
     first_permit_seconds: list[float] = field(default_factory=list)
     share_sum_points: int = POINTS
+
+
+@dataclass(slots=True)
+class HostAccount:
+    """What one host showed, window by window from its first one on; its members add up.
+
+    Attributes:
+        host: its name.
+        first_window: window of the run in which it began.
+        wanted: permits that arrived wanted.
+        served: permits used.
+        points: its share by the document in force.
+        longest_zero_windows: of any of its members.
+    """
+
+    host: str
+    first_window: int
+    wanted: array[int] = field(default_factory=lambda: array("q"))
+    served: array[int] = field(default_factory=lambda: array("q"))
+    points: array[int] = field(default_factory=lambda: array("I"))
+    longest_zero_windows: int = 0
+
+    def note(self, window: int, wanted: int, served: int, points: int) -> None:
+        """Add a member's window; windows come in order."""
+        place = window - self.first_window
+        while len(self.wanted) <= place:
+            self.wanted.append(0)
+            self.served.append(0)
+            self.points.append(0)
+        self.wanted[place] += wanted
+        self.served[place] += served
+        self.points[place] += points
+
+    def served_in(self, window: int) -> int:
+        """Return what it used in a window of the run; 0 outside its life."""
+        place = window - self.first_window
+        return self.served[place] if 0 <= place < len(self.served) else 0
+
+    def points_in(self, window: int) -> int:
+        """Return its share in a window of the run; 0 outside its life."""
+        place = window - self.first_window
+        return self.points[place] if 0 <= place < len(self.points) else 0
 
 
 def percentile(values: Sequence[float], part: float) -> float | None:

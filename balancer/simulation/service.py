@@ -6,29 +6,24 @@ their way, the newest account of each member, published documents.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
 
 from balancer.core.learning import IngestView, Learning, ingest_is_current, next_learning
-from balancer.core.model import (
-    Destination,
-    MemberRecord,
-    Memory,
-    Plan,
-    Reason,
-    RoundKind,
-    Snapshot,
-    Usage,
-)
+from balancer.core.memory import Memory
+from balancer.core.model import Destination, MemberRecord, Plan, Reason, RoundKind, Snapshot, Usage
 from balancer.core.planner import plan
 from balancer.core.reservations import promise_until_ms
+from balancer.simulation.bounds import bounds_of
 from balancer.simulation.scenario import Scenario
 from balancer.simulation.worker import DESTINATION
 from worker_sdk.wire.distribution import Document, Entry, Member, OwnShare, Terms
-from worker_sdk.wire.shares import POINTS, share_points
-from worker_sdk.wire.usage import MemberState, UsageBatch
+from worker_sdk.wire.shares import share_points
+from worker_sdk.wire.usage import MemberState, UsageBatch, UsageTuple
 
-TTL_ROUNDS = 3
+SHARD: Final = 0
+TTL_ROUNDS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +62,8 @@ class SimulatedBalancer:
         broken: sentences of plans that would have broken an invariant; none are published.
         reasons: of the last regular round.
         largest_sum_points: the most points given and held in any document.
+        bounds: absolute window to what may be spent in it, where that may be above its capacity:
+            in runs whose capacity changes (rule 10).
     """
 
     scenario: Scenario
@@ -74,8 +71,9 @@ class SimulatedBalancer:
     published: list[Published] = field(default_factory=list)
     readable: list[Published] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
-    reasons: tuple[Reason, ...] = ()
+    reasons: Sequence[Reason] = ()
     largest_sum_points: int = 0
+    bounds: dict[int, int] = field(default_factory=dict)
     _records: dict[Member, MemberRecord] = field(default_factory=dict)
     _usage: dict[Member, Usage] = field(default_factory=dict)
     _on_their_way: dict[int, list[UsageBatch]] = field(default_factory=dict)
@@ -107,43 +105,33 @@ class SimulatedBalancer:
                 self.receive(batch, now_ms)
 
     def receive(self, batch: UsageBatch, now_ms: int) -> None:
-        """Take a report as ingest does: the newest instant of a member wins."""
+        """Take a report as ingest does: the newest instant of a member wins, a goodbye is final."""
         self._last_batch_ms = now_ms
         member = (batch.host, batch.instance)
         record = self._records.get(member)
+        is_leaving = batch.state is MemberState.LEAVING
         if record is None:
-            record = MemberRecord(*member, batch.group, 0, now_ms)
+            record = MemberRecord(*member, batch.group, -1, now_ms)
             self._early_due = True
-        if record.left_ms is not None:
-            return
-        epoch = batch.epochs.get(0, 0)
-        is_news = epoch > record.acknowledged_epoch
-        self._records[member] = replace(
-            record,
-            seen_ms=now_ms,
-            acknowledged_epoch=epoch if is_news else record.acknowledged_epoch,
-            acknowledged_ms=now_ms if is_news else record.acknowledged_ms,
-            left_ms=now_ms if batch.state is MemberState.LEAVING else None,
-            spent=batch.spent,
-        )
-        self._early_due |= batch.state is MemberState.LEAVING
+        if record.left_ms is None and (is_leaving or record.instant_ms < batch.sent_at_ms):
+            epoch = batch.epochs.get(SHARD, 0)
+            is_news = epoch > record.acknowledged_epoch
+            self._records[member] = MemberRecord(
+                record.host,
+                record.instance,
+                record.group,
+                batch.sent_at_ms,
+                now_ms,
+                now_ms if is_leaving else None,
+                epoch if is_news else record.acknowledged_epoch,
+                now_ms if is_news else record.acknowledged_ms,
+                batch.spent,
+            )
+            self._early_due |= is_leaving
         for entry in batch.tuples:
             known = self._usage.get(member)
-            if known is not None and known.instant_ms >= entry.instant_ms:
-                continue
-            self._usage[member] = Usage(
-                *member,
-                entry.destination,
-                entry.from_ms,
-                entry.instant_ms,
-                entry.epoch,
-                entry.granted,
-                entry.used,
-                entry.denied,
-                entry.starved_ms,
-                entry.busy_ms,
-                now_ms,
-            )
+            if known is None or known.instant_ms < entry.instant_ms:
+                self._usage[member] = _usage(member, entry, now_ms)
 
     def forget_everything(self) -> None:
         """Lose the database."""
@@ -171,7 +159,8 @@ class SimulatedBalancer:
             now_ms=now_ms,
             ttl_ms=self.ttl_ms,
         )
-        outcome = plan(self._snapshot(kind, now_ms), self._memory, now_ms)
+        snapshot = self._snapshot(kind, now_ms)
+        outcome = plan(snapshot, self._memory, now_ms)
         if outcome.broken:
             self.broken.extend(outcome.broken)
             return
@@ -180,13 +169,20 @@ class SimulatedBalancer:
         self._memory = outcome.memory
         if kind is RoundKind.REGULAR:
             self.reasons = outcome.reasons
+        if self.scenario.events.capacities:
+            self._note_bounds(snapshot, outcome.document)
         self._publish(outcome, outcome.document)
+
+    def _note_bounds(self, snapshot: Snapshot, document: Document) -> None:
+        known = {(DESTINATION, window): bound for window, bound in self.bounds.items()}
+        for (_, window), bound in bounds_of(document, snapshot, known).items():
+            self.bounds[window] = max(bound, self.bounds.get(window, 0))
 
     def _snapshot(self, kind: RoundKind, now_ms: int) -> Snapshot:
         pointed = tuple(published.document.epoch for published in self.readable)
         newest = self.published[0].document.epoch if self.published else 0
         return Snapshot(
-            shard=0,
+            shard=SHARD,
             kind=kind,
             round_ms=self.round_ms,
             ttl_ms=self.ttl_ms,
@@ -236,7 +232,8 @@ class SimulatedBalancer:
             ]
             for member in gone:
                 del self._records[member]
-        for member in [m for m, u in self._usage.items() if now_ms - u.seen_ms >= self.ttl_ms]:
+        oldest_ms = now_ms - self.ttl_ms
+        for member in [m for m, usage in self._usage.items() if usage.seen_ms <= oldest_ms]:
             del self._usage[member]
 
     # -- reading
@@ -245,15 +242,45 @@ class SimulatedBalancer:
         """Return the newest epoch that the pointer names; 0 for none."""
         return self.readable[0].document.epoch if self.readable else 0
 
-    def read(self, member: Member) -> Iterable[OwnShare]:
-        """Return what a member finds when it reads now."""
-        return [published.own_share(member) for published in self.readable]
+    def read(self, member: Member, after_epoch: int) -> list[OwnShare]:
+        """Return what a member finds that has read up to an epoch, newest first.
 
-    def share_parts(self) -> dict[Member, float]:
-        """Return each member's part of the capacity by the newest document."""
+        What is older than an epoch held is passed over by the engine: it is not even made here.
+        """
+        return [
+            published.own_share(member)
+            for published in self.readable
+            if published.document.epoch > after_epoch
+        ]
+
+    def in_force(self, window: int) -> Published | None:
+        """Return the newest document that covers a window (an absolute index); None for none."""
+        for known in self.published:
+            if known.terms.covers(window):
+                return known
+        return None
+
+    def shares(self) -> dict[Member, int]:
+        """Return each member's points by the newest document."""
         if not self.readable:
             return {}
-        return {
-            member: share_points(entry.intervals) / POINTS
-            for member, entry in self.readable[0].entries.items()
-        }
+        entries = self.readable[0].entries
+        return {member: share_points(entry.intervals) for member, entry in entries.items()}
+
+
+def _usage(member: Member, entry: UsageTuple, seen_ms: int) -> Usage:
+    host, instance = member
+    return Usage(
+        host,
+        instance,
+        entry.destination,
+        entry.from_ms,
+        entry.instant_ms,
+        entry.epoch,
+        entry.granted,
+        entry.used,
+        entry.denied,
+        entry.starved_ms,
+        entry.busy_ms,
+        seen_ms,
+    )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from balancer.simulation.outcome import HostAccount
 from balancer.simulation.scenario import MemberPlan, Style
 from worker_sdk.core.engine import Engine
 from worker_sdk.core.waiters import Waiter
@@ -23,17 +24,29 @@ class SimulatedWorker:
     Attributes:
         plan: its life.
         member: (host, instance).
+        account: where its windows are noted.
         backlog: permits wanted and not served yet.
+        wanted_in_window: of those, what arrived in this window.
+        served_in_window: permits used in this window.
         read_epoch: newest epoch that it read.
         first_permit_ms: when it got its first permit; None before.
         zero_windows: windows in a row, up to now, with demand and nothing served.
         longest_zero_windows: the most of those.
     """
 
-    def __init__(self, plan: MemberPlan, instance: str, start_ms: int, skew_ms: int) -> None:
+    def __init__(
+        self,
+        plan: MemberPlan,
+        instance: str,
+        start_ms: int,
+        skew_ms: int,
+        account: HostAccount,
+    ) -> None:
         self.plan = plan
+        self.account = account
         self.member = (plan.host, instance)
         self.backlog = 0
+        self.wanted_in_window = 0
         self.read_epoch = 0
         self.started_ms = start_ms
         self.first_permit_ms: int | None = None
@@ -70,9 +83,10 @@ class SimulatedWorker:
         return self._engine.goodbye(now_ms + self._skew_ms, now_ms)
 
     def read(self, shares: Sequence[OwnShare], now_ms: int) -> None:
-        """Take documents."""
-        for share in shares:
-            self.read_epoch = max(self.read_epoch, share.epoch)
+        """Take documents that it has not read yet, newest first."""
+        if not shares:
+            return
+        self.read_epoch = max(self.read_epoch, shares[0].epoch)
         local_ms = now_ms + self._skew_ms
         self._engine.offer(shares, local_ms)
         if self.first_permit_ms is None:
@@ -93,21 +107,10 @@ class SimulatedWorker:
         if self.plan.style is Style.BLOCKING:
             served = self._work_one_by_one(from_ms, until_ms)
         else:
-            served = self._take_most(self.backlog, until_ms)
+            served = self._ledger.take_up_to(self.backlog, until_ms) if self.backlog > 0 else 0
         self.backlog -= served
         self.served_in_window += served
         return served
-
-    def _take_most(self, wanted: int, local_ms: int) -> int:
-        """Take as many as there are, at most ``wanted``."""
-        left, step = wanted, wanted
-        while step and left:
-            amount = min(step, left)
-            if self._ledger.take(amount, local_ms):
-                left -= amount
-            else:
-                step //= 2
-        return wanted - left
 
     def refused(self, permits: int) -> None:
         """Count what was asked for and not got in this window."""
@@ -138,11 +141,19 @@ class SimulatedWorker:
             local_ms = max(local_ms + 1, opens_ms)
         return served
 
-    def end_window(self, *, keeps_backlog: bool) -> None:
-        """Close the account of a window."""
-        is_at_zero = bool(self.backlog) and not self.served_in_window
-        self.zero_windows = self.zero_windows + 1 if is_at_zero else 0
-        self.longest_zero_windows = max(self.longest_zero_windows, self.zero_windows)
-        self.served_in_window = 0
+    def arrive(self, permits: int) -> None:
+        """Take work that arrives; less than nothing is work that will not arrive after all."""
+        self.wanted_in_window += permits
+        self.backlog += permits
+
+    def end_window(self, window: int, points: int, *, keeps_backlog: bool) -> None:
+        """Close the account of a window of the run, in which its share was ``points``."""
+        if self.backlog and not self.served_in_window:
+            self.zero_windows += 1
+            self.longest_zero_windows = max(self.longest_zero_windows, self.zero_windows)
+        else:
+            self.zero_windows = 0
+        self.account.note(window, self.wanted_in_window, self.served_in_window, points)
+        self.wanted_in_window = self.served_in_window = 0
         if not keeps_backlog:
             self.backlog = 0

@@ -12,17 +12,10 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from balancer.core.learning import wait_for_lost_documents
-from balancer.core.model import (
-    Destination,
-    MemberRecord,
-    Memory,
-    Policy,
-    RoundKind,
-    Snapshot,
-    Usage,
-)
+from balancer.core.memory import Memory
+from balancer.core.model import Destination, MemberRecord, Policy, RoundKind, Snapshot, Usage
 from balancer.core.planner import plan
-from tests.support.bounds import bounds_of
+from balancer.simulation.bounds import bounds_of
 from worker_sdk.core.engine import Engine
 from worker_sdk.wire.distribution import (
     Document,

@@ -35,11 +35,11 @@ class Spending:
         """Return the permits spent in a window; None where that is forgotten: take it as all."""
         if start_ms < self._forgotten_until_ms:
             return None
-        return sum(
-            account.permits
-            for account in self._accounts
-            if account.start_ms < end_ms and start_ms < account.end_ms
-        )
+        permits = 0
+        for account in self._accounts:
+            if account.start_ms < end_ms and start_ms < account.end_ms:
+                permits += account.permits
+        return permits
 
     def add(self, start_ms: int, end_ms: int, permits: int) -> None:
         """Count permits as spent in a window."""
@@ -47,8 +47,10 @@ class Spending:
             if account.start_ms == start_ms and account.end_ms == end_ms:
                 account.permits += permits
                 return
+        is_latest = not self._accounts or self._accounts[-1].start_ms <= start_ms
         self._accounts.append(_Account(start_ms, end_ms, permits))
-        self._accounts.sort(key=lambda account: account.start_ms)
+        if not is_latest:
+            self._accounts.sort(key=lambda account: account.start_ms)
         while len(self._accounts) > WINDOWS_KEPT:
             oldest = self._accounts.pop(0)
             self._forgotten_until_ms = max(self._forgotten_until_ms, oldest.end_ms)
