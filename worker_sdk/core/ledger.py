@@ -73,6 +73,16 @@ class Counters:
     refused: int
 
 
+def check_permits(permits: object) -> None:
+    """Refuse anything but a whole number of at least 1; a fraction would spoil every count.
+
+    Raises:
+        ValueError: saying so.
+    """
+    if type(permits) is not int or permits < 1:
+        raise ValueError(f"permits must be a whole number of at least 1, not {permits!r:.40}")
+
+
 class Ledger:
     """Rules 1 to 5 of one destination, at work."""
 
@@ -105,7 +115,11 @@ class Ledger:
 
     def try_acquire(self, permits: int, now_ms: int) -> bool:
         """Spend ``permits`` if they may be spent at ``now_ms``; say whether. A refusal counts."""
-        if self._from_ms <= now_ms < self._until_ms and 0 < permits <= self._left:
+        if (
+            permits.__class__ is int  # NaN would be less than nothing and more than everything
+            and self._from_ms <= now_ms < self._until_ms
+            and 0 < permits <= self._left
+        ):
             self._left -= permits
             return True
         if self.take(permits, now_ms):
@@ -117,10 +131,9 @@ class Ledger:
         """As `try_acquire`, but a refusal is not counted.
 
         Raises:
-            ValueError: if ``permits`` is not at least 1.
+            ValueError: if ``permits`` is not a whole number of at least 1.
         """
-        if permits < 1:
-            raise ValueError("permits must be at least 1")
+        check_permits(permits)
         holds = self._from_ms <= now_ms < self._until_ms
         if not holds or (permits > self._left and now_ms >= self._grows_ms):
             self._refresh(now_ms)
@@ -168,10 +181,9 @@ class Ledger:
         """Give unspent permits back; return how many may be spent again in this window.
 
         Raises:
-            ValueError: if ``permits`` is not at least 1.
+            ValueError: if ``permits`` is not a whole number of at least 1.
         """
-        if permits < 1:
-            raise ValueError("permits must be at least 1")
+        check_permits(permits)
         self.forget_answer()
         standing = self._ladder.standing(now_ms)
         back = 0
