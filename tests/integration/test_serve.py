@@ -18,6 +18,7 @@ from tests.support.real_clients import await_condition, query
 from tests.support.served import Server, run_command, serving
 from tests.support.servers import Stack
 from worker_sdk import PermitClient
+from worker_sdk.transports.kafka import KafkaSink
 
 NAME = f"orders-{secrets.token_hex(4)}"  # workers of other tests report to the same topic
 WINDOW_SECONDS = 3
@@ -117,6 +118,44 @@ def test_a_balancer_that_was_killed_takes_up_where_it_was(
                 second.wait(lambda: newest_epoch(second) > epoch, "publishing again")
                 assert percent_of(second, "a") > 90
                 assert second.stop() == 0
+
+
+@pytest.mark.timeout(180)
+def test_of_two_replicas_and_one_partition_both_are_ready_and_either_plans(
+    settings: Settings, tmp_path: Path, fresh_name: Callable[[str], str]
+) -> None:
+    topic = fresh_name("usage")
+    one_partition = settings | {
+        "PERMIT_KAFKA_PARTITIONS": "1",
+        "PERMIT_KAFKA_USAGE_TOPIC": topic,
+        "PERMIT_KAFKA_REJECTED_TOPIC": fresh_name("rejected"),
+    }
+    with serving(one_partition, tmp_path) as first:
+        first.wait_ready()
+        create_destination(first)
+        with serving(one_partition, tmp_path) as second:
+            second.wait_ready()
+            client = PermitClient(
+                destinations=[NAME],
+                kafka=lambda: KafkaSink(settings["PERMIT_KAFKA_BOOTSTRAP_SERVERS"], topic=topic),
+                distribution=second.url,
+                host="a",
+                flush_seconds=WINDOW_SECONDS,
+            )
+            with client:
+                client.destination(NAME).acquire(timeout=WAIT_SECONDS)
+                first.wait(lambda: plans(first), "planning anew")
+                first.stop(signal.SIGKILL)
+                second.wait(lambda: plans(second), "planning anew")
+                epoch = newest_epoch(second)
+                second.wait(lambda: newest_epoch(second) > epoch, "publishing")
+                assert percent_of(second, "a") > 90
+
+
+def plans(server: Server) -> bool:
+    """Say whether it leads every shard, and does not only repeat what was published."""
+    text = server.ask("/metrics")[1]
+    return "permit_leading_shards 2.0" in text and "permit_learning_shards 0.0" in text
 
 
 def newest_epoch(server: Server) -> int:
