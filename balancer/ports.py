@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from balancer.core.model import Destination, MemberRecord, Memory, Reason, Usage
+from balancer.core.memory import Memory
+from balancer.core.model import Destination, MemberRecord, Reason, Usage
 from worker_sdk.errors import RejectReason
 from worker_sdk.wire.distribution import Document
 from worker_sdk.wire.usage import UsageBatch

@@ -22,7 +22,8 @@ from balancer.core.learning import (
     next_learning,
     wait_for_lost_documents,
 )
-from balancer.core.model import Destination, MemberRecord, Memory, Plan, RoundKind, Snapshot
+from balancer.core.memory import Memory
+from balancer.core.model import Destination, MemberRecord, Plan, RoundKind, Snapshot
 from balancer.core.planner import plan
 from balancer.errors import BalancerError, ConflictError
 from balancer.ports import (

@@ -1,13 +1,20 @@
-"""How many permits a window a member wants, from its own account of a stretch of time.
+"""How many permits a window members want, each from its own account of a stretch of time.
 
-Decides the demand of one account. Knows no share, no round and no other member.
+Decides the demand of each account by itself. Knows no share, no round and no other member. All
+functions work on columns, one row an account.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
+from balancer.core.columns import Flags, Ints, ints, kind_for
 from balancer.core.model import Usage
+from worker_sdk.wire.limits import PERMITS_MAX
 
 SATURATED_PERCENT: Final = 95
 """A member that used so much of its grant is at its limit."""
@@ -23,61 +30,72 @@ SHORTEST_PART: Final = 10
 """A stretch counts as at least this part of a window, so that a short one is not blown up."""
 
 
-def is_new(usage: Usage) -> bool:
-    """Say whether this is a hello: an account of no time at all."""
-    return usage.instant_ms == usage.from_ms
+@dataclass(frozen=True, slots=True, eq=False)
+class Accounts:
+    """Accounts of one destination as columns.
 
-
-def is_saturated(usage: Usage) -> bool:
-    """Say whether the member used nearly all that it was granted, and wanted any.
-
-    Who was granted nothing and asked for nothing is idle, not at its limit; a new one may be.
+    Attributes:
+        span_ms: length of each stretch.
+        counted_ms: the same, but at least a tenth of a window.
+        granted, used, denied, starved_ms, busy_ms: as in `Usage`.
+        window_ms: length of a window.
     """
-    if usage.used * 100 < SATURATED_PERCENT * usage.granted:
-        return False
-    return bool(usage.used or usage.denied or usage.starved_ms or is_new(usage))
+
+    span_ms: Ints
+    counted_ms: Ints
+    granted: Ints
+    used: Ints
+    denied: Ints
+    starved_ms: Ints
+    busy_ms: Ints
+    window_ms: int
+
+    @classmethod
+    def of(cls, usages: Sequence[Usage], window_ms: int) -> Accounts:
+        """Return the columns of ``usages``."""
+        longest_ms = max((usage.instant_ms - usage.from_ms for usage in usages), default=0)
+        most = max((max(usage.used, usage.granted) for usage in usages), default=0)
+        kind = kind_for(2 * SHORTEST_PART * most * max(longest_ms, window_ms))
+        span_ms = ints((usage.instant_ms - usage.from_ms for usage in usages), kind)
+        return cls(
+            span_ms=span_ms,
+            counted_ms=np.maximum(span_ms, max(window_ms // SHORTEST_PART, 1)),
+            granted=ints((usage.granted for usage in usages), kind),
+            used=ints((usage.used for usage in usages), kind),
+            denied=ints((usage.denied for usage in usages), kind),
+            starved_ms=ints((usage.starved_ms for usage in usages), kind),
+            busy_ms=ints((usage.busy_ms for usage in usages), kind),
+            window_ms=window_ms,
+        )
+
+    def is_new(self) -> Flags:
+        """Say which are hellos: accounts of no time at all."""
+        return np.asarray(self.span_ms == 0)
+
+    def is_saturated(self) -> Flags:
+        """Say which members used nearly all that they were granted, and wanted any.
+
+        Who was granted nothing and asked for nothing is idle, not at its limit; a new one may be.
+        """
+        wanted = (self.used > 0) | (self.denied > 0) | (self.starved_ms > 0) | self.is_new()
+        return np.asarray((self.used * 100 >= SATURATED_PERCENT * self.granted) & wanted)
+
+    def rates(self) -> Ints:
+        """Return what each used, in permits a window: the nearest number, 1 where it used any.
+
+        Rounded up, a stretch a millisecond short would claim a permit more each round.
+        """
+        nearest = (2 * self.used * self.window_ms + self.counted_ms) // (2 * self.counted_ms)
+        return np.asarray(np.maximum(nearest, np.minimum(self.used, 1)))
+
+    def has_slack(self) -> Flags:
+        """Say which members had time in which they neither waited nor delivered."""
+        idle_ms = self.span_ms - np.minimum(self.starved_ms, self.span_ms) - self.busy_ms
+        return np.asarray(idle_ms * SLACK_PARTS >= self.span_ms)
 
 
-def rate_permits(usage: Usage, window_ms: int) -> int:
-    """Return what the member used, in permits a window: the nearest number, 1 where it used any.
-
-    Rounded up, a stretch a millisecond short would claim a permit more each round.
-    """
-    elapsed_ms = _elapsed_ms(usage, window_ms)
-    nearest = (2 * usage.used * window_ms + elapsed_ms) // (2 * elapsed_ms)
-    return max(nearest, min(usage.used, 1))
-
-
-def _elapsed_ms(usage: Usage, window_ms: int) -> int:
-    return max(usage.instant_ms - usage.from_ms, window_ms // SHORTEST_PART, 1)
-
-
-def has_slack(usage: Usage) -> bool:
-    """Say whether the member had time in which it neither waited nor delivered."""
-    elapsed_ms = usage.instant_ms - usage.from_ms
-    idle_ms = elapsed_ms - min(usage.starved_ms, elapsed_ms) - usage.busy_ms
-    return idle_ms * SLACK_PARTS >= elapsed_ms
-
-
-def enough_permits(usage: Usage, asked_permits: int, before_permits: int) -> int:
-    """Return the demand that the member showed when nothing limited it; 0 for not known.
-
-    Whoever left permits unused showed it. It is remembered while the member has time to spare. The
-    first time it has none the number turns negative, the second time it is forgotten: a share one
-    permit short takes all the spare time of a worker that sends one by one, and only if more does
-    not help has its demand outgrown what was enough.
-    """
-    if not is_saturated(usage):
-        return asked_permits
-    if has_slack(usage):
-        return abs(before_permits)
-    return -before_permits if before_permits > 0 else 0
-
-
-def demand_permits(
-    usage: Usage, window_ms: int, even_share_permits: int, known_enough_permits: int = 0
-) -> int:
-    """Return the demand in permits a window.
+def demands(accounts: Accounts, even_share_permits: int, enough: Ints) -> Ints:
+    """Return the demands in permits a window, at most `PERMITS_MAX`.
 
     ``used·window/elapsed + max(denied, x)``, where x extrapolates what a blocking worker would have
     used in the time in which it had to wait: ``used·window/elapsed · starved/max(elapsed - starved,
@@ -85,36 +103,42 @@ def demand_permits(
     nothing wants at least the even share.
 
     A member whose share is just enough waits for the pace of its permits too, and x would take
-    that for want. What `enough_permits` knows bounds it then.
+    that for want. What `enough_after` knows bounds it then.
 
     Args:
-        usage: the account.
-        window_ms: length of a window.
-        even_share_permits: what an even split would give the member.
-        known_enough_permits: what `enough_permits` returned last; 0 for not known.
+        accounts: the accounts.
+        even_share_permits: what an even split would give each.
+        enough: what `enough_after` returned last; 0 for not known.
     """
-    elapsed_ms = _elapsed_ms(usage, window_ms)
-    starved_ms = min(usage.starved_ms, elapsed_ms)
-    rate = rate_permits(usage, window_ms)
-    unseen = 0
-    if is_saturated(usage):
-        divisor_ms = max(elapsed_ms - starved_ms, elapsed_ms // 4, 1)
-        unseen = rate * starved_ms // divisor_ms
-        most = _most_permits(usage, known_enough_permits)
-        if most is not None:
-            unseen = min(unseen, max(0, most - rate))
-    demand = rate + max(usage.denied, unseen)
-    if usage.used == 0 and starved_ms * 100 >= STARVED_PERCENT * elapsed_ms:
-        demand = max(demand, even_share_permits)
-    return demand
+    rates = accounts.rates()
+    counted_ms = accounts.counted_ms
+    starved_ms = np.minimum(accounts.starved_ms, counted_ms)
+    divisor_ms = np.maximum(np.maximum(counted_ms - starved_ms, counted_ms // 4), 1)
+    unseen = rates * starved_ms // divisor_ms
+    most = _most_permits(accounts, enough)
+    unseen = np.where(most >= 0, np.minimum(unseen, np.maximum(most - rates, 0)), unseen)
+    unseen = np.where(accounts.is_saturated(), unseen, 0)
+    wanted = rates + np.maximum(accounts.denied, unseen)
+    starving = (accounts.used == 0) & (starved_ms * 100 >= STARVED_PERCENT * counted_ms)
+    wanted = np.where(starving, np.maximum(wanted, even_share_permits), wanted)
+    return np.asarray(np.minimum(wanted, PERMITS_MAX)).astype(np.int64)
 
 
-def _most_permits(usage: Usage, known_enough_permits: int) -> int | None:
-    """Return what a member at its limit may be believed to want; None for no bound."""
-    if known_enough_permits == 0:
-        return None
-    if has_slack(usage):
-        return abs(known_enough_permits)
-    if known_enough_permits < 0:
-        return None
-    return -(-known_enough_permits * GROWTH_PERCENT // 100)
+def _most_permits(accounts: Accounts, enough: Ints) -> Ints:
+    """Return what members at their limit may be believed to want; -1 for no bound."""
+    grown = -(-enough * GROWTH_PERCENT // 100)
+    unknown = (enough == 0) | ((enough < 0) & ~accounts.has_slack())
+    most = np.where(accounts.has_slack(), np.abs(enough), grown)
+    return np.where(unknown, -1, most)
+
+
+def enough_after(accounts: Accounts, asked: Ints, enough: Ints) -> Ints:
+    """Return the demands that members showed when nothing limited them; 0 for not known.
+
+    Whoever left permits unused showed it. It is remembered while the member has time to spare. The
+    first time it has none the number turns negative, the second time it is forgotten: a share one
+    permit short takes all the spare time of a worker that sends one by one, and only if more does
+    not help has its demand outgrown what was enough.
+    """
+    limited = np.where(accounts.has_slack(), np.abs(enough), np.where(enough > 0, -enough, 0))
+    return np.where(accounts.is_saturated(), limited, asked).astype(np.int64)

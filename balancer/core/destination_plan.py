@@ -7,27 +7,32 @@ Knows the documents only as promises, and nothing of other destinations.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from statistics import median_low
+from dataclasses import dataclass, replace
 from typing import Final
 
+import numpy as np
+
 from balancer.core import invariants
-from balancer.core.allocation.claims import Claim, Division, waterfill
+from balancer.core.allocation.claims import Claims, Division, waterfill
 from balancer.core.allocation.equal import equal
 from balancer.core.allocation.max_min import max_min
 from balancer.core.allocation.surplus import surplus
-from balancer.core.demand import demand_permits, enough_permits, is_new, is_saturated, rate_permits
-from balancer.core.layout import (
-    free_gaps,
-    last_permit_window,
-    lay_holds,
-    lay_out,
-    stable_order,
-)
+from balancer.core.columns import Flags, Ints, ints, points_of, total, zeros
+from balancer.core.demand import Accounts, demands, enough_after
+from balancer.core.layout import Layout, free_gaps, lay_holds, lay_out, stable_order
 from balancer.core.learning import SILENCE_TENTHS
-from balancer.core.memory import Trail, keep_only
-from balancer.core.model import PERMILLE, Destination, MemberRecord, Reason, Strategy, Usage
+from balancer.core.memory import Trails
+from balancer.core.model import (
+    PERMILLE,
+    Destination,
+    MemberRecord,
+    Policy,
+    Strategy,
+    Usage,
+)
+from balancer.core.reasons import ReasonColumns
 from balancer.core.reservations import promises_of, reserved_permits, reserved_points
+from balancer.core.weights import weights_of
 from worker_sdk.wire.distribution import (
     DestinationShares,
     Document,
@@ -37,9 +42,9 @@ from worker_sdk.wire.distribution import (
     Terms,
 )
 from worker_sdk.wire.limits import DESTINATION_MEMBERS_MAX
-from worker_sdk.wire.shares import POINTS, points_for_permits, share_points
+from worker_sdk.wire.shares import POINTS, share_points
 
-STRATEGIES: Final[Mapping[Strategy, Callable[[Sequence[Claim], int], Division]]] = {
+STRATEGIES: Final[Mapping[Strategy, Callable[[Claims, int], Division]]] = {
     Strategy.MAX_MIN: max_min,
     Strategy.EQUAL: equal,
     Strategy.SURPLUS: surplus,
@@ -51,21 +56,25 @@ class Outcome:
     """A destination's new line, why, what to remember, and what of it must not be."""
 
     line: DestinationShares
-    reasons: list[Reason]
-    trails: dict[Member, Trail]
+    reasons: ReasonColumns
+    trails: Trails
     faults: list[str]
 
 
-@dataclass(frozen=True, slots=True)
-class _Wish:
-    """What one live member wants, in permits."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Wishes:
+    """What the live members want, in permits; one row a member, in the order of the trails."""
 
-    member: Member
-    usage: Usage
-    rate: int
-    asked: int
-    silent: bool
-    share_before: int
+    members: Sequence[Member]
+    usages: Sequence[Usage]
+    accounts: Accounts
+    rates: Ints
+    asked: Ints
+    wanted: Ints
+    is_foreseen: Flags
+    expected: Ints
+    repeated: Ints
+    silent: Flags
 
 
 def plan_destination(
@@ -76,7 +85,7 @@ def plan_destination(
     accounts: Mapping[Member, Usage],
     members: Mapping[Member, MemberRecord],
     documents: Sequence[Document],
-    known: Mapping[Member, Trail],
+    known: Trails,
     round_ms: int,
     now_ms: int,
     notes_demand: bool,
@@ -95,18 +104,10 @@ def plan_destination(
         now_ms: the present Unix instant.
         notes_demand: whether this round's demand enters the memory (once a regular round).
     """
+    policy = destination.policy
     live = {} if destination.removed else _at_most(accounts, before)
-    trails = keep_only(dict(known), live)
-    wishes = _wishes(live, trails, before, terms, round_ms, now_ms)
-    if notes_demand:
-        for wish in wishes:
-            trail = trails[wish.member]
-            trail.note(
-                wish.asked,
-                wish.usage.instant_ms,
-                destination.policy.peak_decay_permille,
-                enough=enough_permits(wish.usage, wish.asked, trail.enough),
-            )
+    trails = known.follow(list(live))
+    wishes, trails = _wishes(live, trails, terms, policy, round_ms, now_ms, notes=notes_demand)
     window_ms = terms.window_seconds * 1000
     promised = reserved_permits(
         promises_of(documents, terms.destination),
@@ -123,17 +124,29 @@ def plan_destination(
         for member, points in kept.items()
         if member not in live
     }
-    claims = [_claim(destination, wish, trails, kept, terms.capacity) for wish in wishes]
-    division = _divide(destination, claims, sum(points for points, _ in gone.values()), full=full)
-    shares = {wish.member: points for wish, points in zip(wishes, division.points, strict=True)}
-    safe = {} if full else _safe_points(destination, wishes, claims, shares, trails, terms.capacity)
-    line = _line(terms, before, shares, safe, gone, trails)
+    reserved = ints(kept.get(member, 0) for member in wishes.members)
+    weights = weights_of(policy.weights, wishes.members, members)
+    held = sum(points for points, _ in gone.values())
+    budget = POINTS - held
+    if not full:
+        budget -= min(policy.newcomer_reserve_points, budget - total(reserved))
+    claims = _claims(policy, wishes, trails, reserved, weights, before, (terms.capacity, budget))
+    if full:
+        division = Division(reserved, None, ["held"] * len(claims))
+        safe = zeros(len(claims))
+    else:
+        division = STRATEGIES[policy.strategy](claims, budget)
+        safe = _safe_points(policy, claims, division, trails.low_water(), terms.capacity)
+    layout = _layout(terms, before, wishes.members, division.points, trails.served_window)
+    line = _line(terms, before, wishes.members, layout, safe, gone)
     if full:
         line = _without_gaps(line, max(until_ms for _, until_ms in promised.values()))
     return Outcome(
         line,
         _reasons(terms, wishes, claims, division, safe, trails),
-        trails,
+        replace(
+            trails, served_window=np.where(layout.served > 0, layout.served, trails.served_window)
+        ),
         invariants.promises_kept(Document(0, 0, 0, 0, (line,)), terms.destination, kept),
     )
 
@@ -150,128 +163,153 @@ def _at_most(
 
 def _wishes(
     live: Mapping[Member, Usage],
-    trails: Mapping[Member, Trail],
-    before: DestinationShares | None,
+    trails: Trails,
     terms: Terms,
+    policy: Policy,
     round_ms: int,
     now_ms: int,
-) -> list[_Wish]:
+    *,
+    notes: bool,
+) -> tuple[_Wishes, Trails]:
+    """Return what members want, and the trails with this round's demand where it is noted."""
+    window_ms = terms.window_seconds * 1000
+    even_permits = terms.capacity // max(1, len(live))
+    usages = [live[member] for member in trails.members]
+    accounts = Accounts.of(usages, window_ms)
+    asked = demands(accounts, even_permits, trails.enough)
+    # Whoever has only said hello wants what is usual here, at most the even share.
+    is_hello = accounts.is_new()
+    reported = np.sort(asked[~is_hello])
+    usual = even_permits
+    if len(reported):
+        usual = min(even_permits, int(reported[(len(reported) - 1) // 2]))
+    asked = np.where(is_hello & (trails.rounds == 0), np.maximum(asked, usual), asked)
+    if notes:
+        enough = enough_after(accounts, asked, trails.enough)
+        trails = trails.note(asked, enough, policy.peak_decay_permille)
+    count = len(usages)
+    rates = accounts.rates().astype(np.int64)
+    wanted, is_foreseen = asked, np.zeros(count, dtype=np.bool_)
+    expected = repeated = zeros(count)
+    if policy.expect_recurring:
+        expected, repeated = trails.history.recurring(count)
+        foreseen, has = trails.history.foreseen(count)
+        # Work that was refused will come again: what is foreseen must not stand below it.
+        is_foreseen = has & ((foreseen > asked) | (asked <= rates))
+        wanted = np.where(is_foreseen, foreseen, asked)
+    silence_ms = SILENCE_TENTHS * max(round_ms, window_ms)
+    seen_ms = ints(usage.seen_ms for usage in usages)
+    wishes = _Wishes(
+        members=trails.members,
+        usages=usages,
+        accounts=accounts,
+        rates=rates,
+        asked=asked,
+        wanted=wanted,
+        is_foreseen=is_foreseen,
+        expected=expected,
+        repeated=repeated,
+        silent=np.asarray((now_ms - seen_ms) * 10 > silence_ms),
+    )
+    return wishes, trails
+
+
+def _claims(
+    policy: Policy,
+    wishes: _Wishes,
+    trails: Trails,
+    reserved: Ints,
+    weights: Ints,
+    before: DestinationShares | None,
+    limits: tuple[int, int],
+) -> Claims:
+    """Return the claims in points; ``limits`` are the capacity and the budget."""
+    capacity, budget = limits
     shares_before = (
         {entry.member: share_points(entry.intervals) for entry in before.entries} if before else {}
     )
-    window_ms = terms.window_seconds * 1000
-    even_permits = terms.capacity // max(1, len(live))
-    asked = {
-        member: demand_permits(usage, window_ms, even_permits, trails[member].enough)
-        for member, usage in live.items()
-    }
-    # Whoever has only said hello wants what is usual here, at most the even share.
-    reported = [asked[member] for member, usage in live.items() if not is_new(usage)]
-    usual = min(even_permits, median_low(reported)) if reported else even_permits
-    wishes = []
-    for member in stable_order(live, before):
-        usage = live[member]
-        new = is_new(usage) and not trails[member].demands
-        wishes.append(
-            _Wish(
-                member=member,
-                usage=usage,
-                rate=rate_permits(usage, window_ms),
-                asked=max(asked[member], usual) if new else asked[member],
-                silent=(now_ms - usage.seen_ms) * 10 > SILENCE_TENTHS * max(round_ms, window_ms),
-                share_before=shares_before.get(member, 0),
-            )
-        )
-    return wishes
-
-
-def _points(permits: int, capacity: int) -> int:
-    return min(POINTS, points_for_permits(permits, capacity)) if capacity > 0 else 0
-
-
-def _claim(
-    destination: Destination,
-    wish: _Wish,
-    trails: Mapping[Member, Trail],
-    kept: Mapping[Member, int],
-    capacity: int,
-) -> Claim:
-    trail = trails[wish.member]
-    expected = trail.expected() if destination.policy.expect_recurring else 0
-    return Claim(
-        reserved=kept.get(wish.member, 0),
-        asked=_points(wish.asked, capacity),
-        expected=_points(expected, capacity),
-        peak=_points(trail.peak, capacity),
-        used=_points(wish.rate, capacity),
-        share_before=wish.share_before,
-        saturated=is_saturated(wish.usage),
-        silent=wish.silent,
+    lower = reserved
+    if policy.minimum_points:
+        minimum = np.where(wishes.silent, 0, policy.minimum_points)
+        lower, _ = waterfill(reserved, minimum, budget)
+    head_room = wishes.wanted + wishes.wanted * policy.head_room_permille // PERMILLE
+    return Claims(
+        reserved=reserved,
+        lower=lower,
+        most=np.maximum(reserved, policy.maximum_points),
+        weight=weights,
+        wanted=points_of(wishes.wanted, capacity),
+        is_foreseen=wishes.is_foreseen,
+        with_head_room=points_of(head_room, capacity),
+        expected=points_of(wishes.expected, capacity),
+        repeated=points_of(wishes.repeated, capacity),
+        peak=points_of(trails.peak, capacity),
+        used=points_of(wishes.rates, capacity),
+        share_before=ints(shares_before.get(member, 0) for member in wishes.members),
+        saturated=wishes.accounts.is_saturated(),
+        silent=wishes.silent,
     )
 
 
-def _divide(
-    destination: Destination, claims: Sequence[Claim], held: int, *, full: bool
-) -> Division:
-    """Divide what neither holds nor the newcomers' reserve keep; ``full`` leaves promises only."""
-    if full:
-        return Division([claim.reserved for claim in claims], None, ["held"] * len(claims))
-    promised = held + sum(claim.reserved for claim in claims)
-    reserve = min(destination.policy.newcomer_reserve_points, POINTS - promised)
-    return STRATEGIES[destination.policy.strategy](claims, POINTS - held - reserve)
-
-
 def _safe_points(
-    destination: Destination,
-    wishes: Sequence[_Wish],
-    claims: Sequence[Claim],
-    shares: Mapping[Member, int],
-    trails: Mapping[Member, Trail],
-    capacity: int,
-) -> dict[Member, int]:
+    policy: Policy, claims: Claims, division: Division, low_water: Ints, capacity: int
+) -> Ints:
     """Return safe points: the least of a part of the share, the low-water mark, the target.
 
     The target is the max-min division without reservations: what the planner is moving to. More
-    would tie up points that newcomers must get.
+    would tie up points that newcomers must get. Where nobody is limited they find enough, and the
+    part is the whole share.
     """
-    budget = POINTS - destination.policy.newcomer_reserve_points
-    targets, _ = waterfill([0] * len(claims), [claim.asked for claim in claims], budget)
-    safe: dict[Member, int] = {}
-    for wish, claim, target in zip(wishes, claims, targets, strict=True):
-        low_water = _points(trails[wish.member].low_water(), capacity)
-        part = shares[wish.member] * destination.policy.safe_permille // PERMILLE
-        safe[wish.member] = 0 if claim.silent else min(part, low_water, target)
-    return safe
+    budget = POINTS - policy.newcomer_reserve_points
+    targets, _ = waterfill(zeros(len(claims)), claims.wanted, budget, claims.weight)
+    part = division.points
+    if division.level is not None:
+        part = part * policy.safe_permille // PERMILLE
+    least = np.minimum(np.minimum(part, points_of(low_water, capacity)), targets)
+    return np.where(claims.silent, 0, least)
+
+
+def _layout(
+    terms: Terms,
+    before: DestinationShares | None,
+    members: Sequence[Member],
+    points: Ints,
+    served_window: Ints,
+) -> Layout:
+    rows = {member: row for row, member in enumerate(members)}
+    return lay_out(
+        [rows[member] for member in stable_order(rows, before)],
+        points,
+        capacity=terms.capacity,
+        windows=range(terms.from_window, terms.until_window),
+        served_window=served_window,
+    )
 
 
 def _line(
     terms: Terms,
     before: DestinationShares | None,
-    shares: Mapping[Member, int],
-    safe: Mapping[Member, int],
+    members: Sequence[Member],
+    layout: Layout,
+    safe: Ints,
     gone: Mapping[Member, tuple[int, int]],
-    trails: Mapping[Member, Trail],
 ) -> DestinationShares:
-    windows = range(terms.from_window, terms.until_window)
-    placed = lay_out(
-        stable_order(shares, before),
-        shares,
-        capacity=terms.capacity,
-        windows=windows,
-        served_window={member: trail.served_window for member, trail in trails.items()},
-    )
-    for member, interval in placed.items():
-        served = last_permit_window(terms.capacity, interval, windows)
-        if served is not None:
-            trails[member].served_window = served
-    offset = max((end for _, end in placed.values()), default=0)
-    holds, _ = lay_holds(gone, offset)
-    entries = [
-        Entry(host, instance, (interval,), safe.get((host, instance), 0))
-        for (host, instance), interval in sorted(placed.items(), key=lambda item: item[1])
-    ]
-    # Whoever got nothing stands there too, so that an early round does not take it for new.
-    entries += [Entry(*member, (), 0) for member in sorted(shares) if member not in placed]
+    known = {entry.member: entry for entry in before.entries} if before is not None else {}
+    starts, ends, safes = layout.start.tolist(), layout.end.tolist(), safe.tolist()
+    entries = []
+    for row in layout.order:
+        member = members[row]
+        intervals = ((starts[row], ends[row]),)
+        old = known.get(member)
+        if old is None or old.intervals != intervals or old.safe_points != safes[row]:
+            old = Entry(*member, intervals, safes[row])
+        entries.append(old)
+    holds, _ = lay_holds(gone, max(ends, default=0))
+    if len(entries) < len(members):
+        # Whoever got nothing stands there too, so that an early round does not take it for new.
+        placed = set(layout.order)
+        without = sorted(member for row, member in enumerate(members) if row not in placed)
+        entries += [Entry(*member, (), 0) for member in without]
     return DestinationShares(terms, holds, tuple(entries))
 
 
@@ -292,35 +330,25 @@ def _start(hold: Hold) -> int:
 
 def _reasons(
     terms: Terms,
-    wishes: Sequence[_Wish],
-    claims: Sequence[Claim],
+    wishes: _Wishes,
+    claims: Claims,
     division: Division,
-    safe: Mapping[Member, int],
-    trails: Mapping[Member, Trail],
-) -> list[Reason]:
+    safe: Ints,
+    trails: Trails,
+) -> ReasonColumns:
     level = None if division.level is None else terms.capacity * division.level // POINTS
-    reasons = []
-    for wish, claim, points, rule in zip(
-        wishes, claims, division.points, division.rules, strict=True
-    ):
-        host, instance = wish.member
-        trail = trails[wish.member]
-        reasons.append(
-            Reason(
-                destination=terms.destination,
-                host=host,
-                instance=instance,
-                rule=rule,
-                asked_permits=wish.asked,
-                used_permits=wish.usage.used,
-                denied_permits=wish.usage.denied,
-                starved_ms=wish.usage.starved_ms,
-                peak_permits=trail.peak,
-                expected_permits=terms.capacity * claim.expected // POINTS,
-                reserved_points=claim.reserved,
-                share_points=points,
-                safe_points=safe.get(wish.member, 0),
-                level_permits=level,
-            )
-        )
-    return reasons
+    return ReasonColumns(
+        destination=terms.destination,
+        members=wishes.members,
+        usages=wishes.usages,
+        rules=division.rules,
+        asked_permits=wishes.asked,
+        wanted_permits=wishes.wanted,
+        peak_permits=trails.peak,
+        expected_permits=wishes.expected,
+        weights=claims.weight,
+        reserved_points=claims.reserved,
+        share_points=division.points,
+        safe_points=safe,
+        level_permits=level,
+    )

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from balancer.core.demand import demand_permits, is_new
+from balancer.core.columns import points_of, zeros
+from balancer.core.demand import Accounts, demands
 from balancer.core.layout import free_gaps
 from balancer.core.model import MemberRecord, Usage
 from worker_sdk.wire.distribution import DestinationShares, Entry, Member, Terms
@@ -115,15 +116,18 @@ def wants_more(
     if capacity <= 0:
         return []
     even_permits = capacity // max(1, len(live))
-    lacking = []
-    for entry in line.entries:
-        usage = live.get(entry.member)
-        if usage is None or len(entry.intervals) > 1 or is_new(usage):
-            continue
-        wanted = points_for_permits(demand_permits(usage, window_ms, even_permits), capacity)
-        lack = min(POINTS, wanted) - share_points(entry.intervals)
-        if lack > 0:
-            lacking.append((entry.member, lack))
+    entries = [
+        entry for entry in line.entries if entry.member in live and len(entry.intervals) <= 1
+    ]
+    accounts = Accounts.of([live[entry.member] for entry in entries], window_ms)
+    wanted = points_of(demands(accounts, even_permits, zeros(len(entries))), capacity)
+    lacking = [
+        (entry.member, lack)
+        for entry, is_new, points in zip(
+            entries, accounts.is_new().tolist(), wanted.tolist(), strict=True
+        )
+        if not is_new and (lack := points - share_points(entry.intervals)) > 0
+    ]
     return sorted(lacking, key=lambda item: (-item[1], item[0]))
 
 

@@ -7,71 +7,121 @@ longest are laid where the window's whole permits fall. Knows no demand and no s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
+import numpy as np
+
+from balancer.core.columns import SMALL, Ints, ints, kind_for, zeros
 from worker_sdk.wire.distribution import DestinationShares, Entry, Hold, Member
-from worker_sdk.wire.shares import POINTS, Interval, interval_permits
+from worker_sdk.wire.shares import POINTS, Interval, interval_permits, rotation_points
 
 
-def stable_order(members: Iterable[Member], before: DestinationShares | None) -> list[Member]:
+def stable_order(members: Collection[Member], before: DestinationShares | None) -> list[Member]:
     """Return the members in the order of their intervals in ``before``; new ones last, by name."""
-    starts: dict[Member, int] = {}
+    wanted = set(members)
+    known: list[Member] = []
     if before is not None:
-        for entry in before.entries:
-            if entry.intervals:
-                starts[entry.member] = entry.intervals[0][0]
-    return sorted(members, key=lambda member: (starts.get(member, POINTS), member))
+        placed = [
+            (entry.intervals[0][0], entry.member)
+            for entry in before.entries
+            if entry.intervals and entry.member in wanted
+        ]
+        placed.sort()
+        known = [member for _, member in placed]
+    wanted.difference_update(known)
+    return known + sorted(wanted)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layout:
+    """Intervals of a destination's members, one row a member.
+
+    Attributes:
+        start, end: the interval; equal where a row has none.
+        order: rows that have one, ascending.
+        served: the last window that gives a whole permit; 0 for none.
+    """
+
+    start: Ints
+    end: Ints
+    order: Sequence[int]
+    served: Ints
 
 
 def lay_out(
-    order: Sequence[Member],
-    points: Mapping[Member, int],
-    *,
-    capacity: int,
-    windows: range,
-    served_window: Mapping[Member, int],
-) -> dict[Member, Interval]:
-    """Return one unbroken interval for each member with points, packed from 0 on.
+    order: Sequence[int], points: Ints, *, capacity: int, windows: range, served_window: Ints
+) -> Layout:
+    """Return one unbroken interval for each row with points, packed from 0 on.
 
     Args:
-        order: the members.
-        points: points of each.
+        order: the rows, in the order wanted.
+        points: points of each row.
         capacity: permits a window.
         windows: those that the intervals are for.
-        served_window: member to the last window that gave it a whole permit; those with the
+        served_window: of each row the last window that gave it a whole permit; those with the
             smallest are owed longest. Used only where shares are below one permit.
     """
-    placed: dict[Member, Interval] = {}
-    offset = 0
-    small = [
-        member for member in order if points[member] > 0 and capacity * points[member] < POINTS
-    ]
-    for member in order:
-        if points[member] > 0 and capacity * points[member] >= POINTS:
-            placed[member] = (offset, offset + points[member])
-            offset += points[member]
-    owed = sorted(small, key=lambda member: (served_window.get(member, 0), member))
+    rows = ints(order)
+    ordered = points[rows] if len(rows) else zeros(0)
+    # Not capacity · points >= POINTS: that product may pass 64 bits.
+    one_permit = -(-POINTS // capacity) if capacity > 0 else POINTS + 1
+    large = rows[ordered >= one_permit]
+    small = rows[(ordered > 0) & (ordered < one_permit)]
+    start, end = zeros(len(points)), zeros(len(points))
+    ends = np.cumsum(points[large]) if len(large) else zeros(0)
+    end[large] = ends
+    start[large] = ends - points[large]
+    offset = int(ends[-1]) if len(ends) else 0
+    placed = large.tolist()
+    if len(small) and capacity <= 0:  # a closed destination gives nobody a permit
+        sizes = points[small]
+        end[small] = offset + np.cumsum(sizes)
+        start[small] = end[small] - sizes
+        placed += small.tolist()
+    elif len(small):
+        owed = small[np.argsort(served_window[small], kind="stable")].tolist()
+        placed += _lay_small(owed, points, (start, end), offset, (capacity, windows))
+    return Layout(start, end, placed, _served(start, end, capacity, windows))
+
+
+def _lay_small(
+    owed: Sequence[int],
+    points: Ints,
+    intervals: tuple[Ints, Ints],
+    offset: int,
+    plan: tuple[int, range],
+) -> list[int]:
+    """Lay shares below a permit: where one falls, the first of those owed, else the last."""
+    start, end = intervals
+    capacity, windows = plan
+    sizes = points.tolist()
+    placed = []
     first, last = 0, len(owed)
     while first < last:
-        candidate = owed[first]
-        end = offset + points[candidate]
-        if last_permit_window(capacity, (offset, end), windows) is not None:
+        row = owed[first]
+        if any(
+            interval_permits(capacity, offset, offset + sizes[row], window) for window in windows
+        ):
             first += 1
         else:  # no whole permit falls here: whoever was served last can wait
             last -= 1
-            candidate = owed[last]
-            end = offset + points[candidate]
-        placed[candidate] = (offset, end)
-        offset = end
+            row = owed[last]
+        start[row], end[row] = offset, offset + sizes[row]
+        offset += sizes[row]
+        placed.append(row)
     return placed
 
 
-def last_permit_window(capacity: int, interval: Interval, windows: range) -> int | None:
-    """Return the last of the windows in which the interval gives a permit; None if none does."""
-    for window in reversed(windows):
-        if interval_permits(capacity, *interval, window) > 0:
-            return window
-    return None
+def _served(start: Ints, end: Ints, capacity: int, windows: range) -> Ints:
+    kind = kind_for((capacity + 1) * POINTS)
+    first, last = start.astype(kind), end.astype(kind)
+    served = zeros(len(start))
+    for window in windows:
+        rotation = rotation_points(window)
+        permits = (capacity * last + rotation) // POINTS - (capacity * first + rotation) // POINTS
+        served = np.where(permits > 0, window, served)
+    return served.astype(SMALL)
 
 
 def lay_holds(holds: Mapping[Member, tuple[int, int]], offset: int) -> tuple[tuple[Hold, ...], int]:

@@ -1,118 +1,186 @@
 """What the planner remembers of members from round to round, and its stored form.
 
-Decides how peaks decay, what is expected by recurrence, the low-water mark, and how much is
-kept. Safety never rests on it: what is still promised is read from documents.
+Decides how peaks decay, the low-water mark, and how much is kept of the past. Safety never rests
+on it: what is still promised is read from documents. What the past lets expect is for `foresight`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from balancer.core.model import PERMILLE, Memory
-from worker_sdk.wire.distribution import Member
+import numpy as np
+
+from balancer.core.columns import Ints, ints, zeros
+from balancer.core.foresight import History
+from worker_sdk.wire.distribution import PERMILLE, Member
+from worker_sdk.wire.limits import PERMITS_MAX
 
 RECENT_ROUNDS: Final = 3
-"""The low-water mark and an expectation are the least of so many values."""
+"""The low-water mark is the least of so many demands."""
 
-LAG_MIN, LAG_MAX = 2, 60
-HISTORY_ROUNDS: Final = RECENT_ROUNDS * LAG_MAX
 BUSIEST: Final = 10_000
 """So many (member, destination) pairs keep the longer history."""
 
 
-@dataclass(slots=True)
-class Trail:
-    """One member's past with one destination; demands in permits a window, oldest first."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Trails:
+    """Members' past with one destination, as columns; nothing in it ever changes.
 
-    peak: int = 0
-    instant_ms: int = 0
-    served_window: int = 0
-    enough: int = 0
-    demands: list[int] = field(default_factory=list)
+    Attributes:
+        members: whose row is which.
+        peak: recent peak of demand, in permits a window.
+        served_window: the last window that gave a whole permit.
+        enough: as `balancer.core.demand.enough_after` says.
+        rounds: rounds noted of each, counted to `RECENT_ROUNDS`.
+        recent: demands of the last rounds, oldest first; 0 before a member came.
+        history: the longer past of the busiest.
+    """
 
-    def note(self, demand: int, instant_ms: int, decay_permille: int, *, enough: int) -> None:
-        """Take one round's demand: a peak rises at once and decays by a factor a round."""
-        self.enough = enough
-        self.peak = max(demand, self.peak * decay_permille // PERMILLE)
-        self.instant_ms = instant_ms
-        self.demands = [*self.demands, demand][-HISTORY_ROUNDS:]
+    members: tuple[Member, ...] = ()
+    peak: Ints = field(default_factory=lambda: zeros(0))
+    served_window: Ints = field(default_factory=lambda: zeros(0))
+    enough: Ints = field(default_factory=lambda: zeros(0))
+    rounds: Ints = field(default_factory=lambda: zeros(0))
+    recent: tuple[Ints, ...] = ()
+    history: History = field(default_factory=History)
 
-    def low_water(self) -> int:
-        """Return the least demand of the last three rounds; 0 before there were three."""
-        recent = self.demands[-RECENT_ROUNDS:]
-        return min(recent) if len(recent) == RECENT_ROUNDS else 0
+    def follow(self, members: Sequence[Member]) -> Trails:
+        """Return the trails of exactly ``members``: known ones first, in their order here.
 
-    def expected(self) -> int:
-        """Return the demand of the next round by recurrence.
-
-        The largest over all lags of the least of the last three values at that lag: timers make
-        demand come back at one lag.
+        New ones follow in the order given, with nothing known.
         """
-        demands = self.demands
-        best = 0
-        for lag in range(LAG_MIN, min(LAG_MAX, len(demands) // RECENT_ROUNDS) + 1):
-            least = min(demands[-lag], demands[-2 * lag], demands[-3 * lag])
-            best = max(best, least)
-        return best
+        wanted = set(members)
+        if len(wanted) == len(self.members) and wanted.issuperset(self.members):
+            return self
+        rows = [row for row, member in enumerate(self.members) if member in wanted]
+        known = {self.members[row] for row in rows}
+        new = [member for member in members if member not in known]
+        picked = ints([*rows, *[-1] * len(new)])
+        return Trails(
+            members=(*(self.members[row] for row in rows), *new),
+            peak=_picked(self.peak, picked),
+            served_window=_picked(self.served_window, picked),
+            enough=_picked(self.enough, picked),
+            rounds=_picked(self.rounds, picked),
+            recent=tuple(_picked(column, picked) for column in self.recent),
+            history=self.history.picked(picked),
+        )
+
+    def note(self, demands: Ints, enough: Ints, decay_permille: int) -> Trails:
+        """Take one round's demands: a peak rises at once and decays by a factor a round."""
+        return replace(
+            self,
+            peak=np.maximum(demands, self.peak * decay_permille // PERMILLE),
+            enough=enough,
+            rounds=np.minimum(self.rounds + 1, RECENT_ROUNDS),
+            recent=(*self.recent, demands)[-RECENT_ROUNDS:],
+            history=self.history.noted(demands),
+        )
+
+    def low_water(self) -> Ints:
+        """Return the least demands of the last three rounds; 0 before there were three."""
+        if len(self.recent) < RECENT_ROUNDS:
+            return zeros(len(self.members))
+        least = np.minimum(np.minimum(self.recent[0], self.recent[1]), self.recent[2])
+        return np.where(self.rounds >= RECENT_ROUNDS, least, 0)
 
 
-Trails = dict[str, dict[Member, Trail]]
-"""Destination to member to trail."""
+def _picked(column: Ints, rows: Ints) -> Ints:
+    """Return the rows of a column; nothing for row -1."""
+    if not len(column):
+        return zeros(len(rows))
+    return np.where(rows >= 0, column[rows], 0)
 
 
-def load_trails(memory: Memory) -> Trails:
-    """Return the trails in ``memory``; whatever has not the known form is forgotten."""
-    trails: Trails = {}
-    destinations = memory.data.get("trails")
-    if not isinstance(destinations, Mapping):
-        return trails
-    for name, rows in destinations.items():
-        known: dict[Member, Trail] = {}
-        if not isinstance(rows, list):
-            continue
-        for row in rows:
-            trail = _load_row(row)
-            if trail is not None:
-                known[row[0], row[1]] = trail
-        trails[name] = known
-    return trails
+def bounded(trails: Mapping[str, Trails]) -> dict[str, Trails]:
+    """Return the trails with the longer history of the `BUSIEST` alone."""
+    count = sum(len(known.members) for known in trails.values())
+    if count <= BUSIEST:
+        return dict(trails)
+    peaks = np.concatenate([known.peak for known in trails.values()])
+    least = int(np.partition(peaks, count - BUSIEST)[count - BUSIEST])
+    return {
+        name: replace(known, history=known.history.only(np.flatnonzero(known.peak > least)))
+        for name, known in trails.items()
+    }
 
 
-def _load_row(row: object) -> Trail | None:
+@dataclass(frozen=True, slots=True, eq=False)
+class Memory:
+    """What a shard's planner carries from round to round, beyond documents and accounts.
+
+    Its stored form is a JSON value: for each destination a row a member, ``[host, instance, peak,
+    served window, enough, rounds, [demand, …]]``. Two are equal if they are stored alike.
+    """
+
+    trails: Mapping[str, Trails] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, object]:
+        """Return the stored form."""
+        return {"trails": {name: _rows(known) for name, known in self.trails.items()}}
+
+    @classmethod
+    def from_json(cls, data: object) -> Memory:
+        """Return the memory of a stored form; whatever has not the known form is forgotten."""
+        destinations = data.get("trails") if isinstance(data, Mapping) else None
+        trails: dict[str, Trails] = {}
+        if isinstance(destinations, Mapping):
+            for name, rows in destinations.items():
+                known = [row for row in rows if _is_row(row)] if isinstance(rows, list) else []
+                trails[name] = _from_rows({(row[0], row[1]): row[2:] for row in known})
+        return cls(trails)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Memory) and self.to_json() == other.to_json()
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.trails))
+
+
+def _rows(trails: Trails) -> list[list[object]]:
+    columns = (trails.peak, trails.served_window, trails.enough, trails.rounds)
+    numbers = zip(*(column.tolist() for column in columns), strict=True)
+    return [
+        [*member, *row, demands]
+        for member, row, demands in zip(trails.members, numbers, _demands(trails), strict=True)
+    ]
+
+
+def _demands(trails: Trails) -> list[list[int]]:
+    """Return each row's known demands, oldest first, without the nothings before the first."""
+    rows = [list(column) for column in zip(*(c.tolist() for c in trails.recent), strict=True)]
+    for row, demands in zip(*trails.history.rows(len(trails.members)), strict=True):
+        rows[row] = demands
+    for demands in rows:
+        while demands and not demands[0]:
+            del demands[0]
+    return rows if rows else [[] for _ in trails.members]
+
+
+def _is_row(row: object) -> bool:
     match row:
-        case [str(), str(), int(peak), int(instant), int(served), int(enough), list(demands)] if (
-            all(isinstance(demand, int) for demand in demands)
-        ):
-            return Trail(peak, instant, served, enough, list(demands))
+        case [str(), str(), int(peak), int(served), int(enough), int(rounds), list(demands)]:
+            numbers = [peak, served, abs(enough), rounds, *demands]
+            return all(type(number) is int and 0 <= number <= PERMITS_MAX for number in numbers)
         case _:
-            return None
+            return False
 
 
-def store_trails(trails: Trails) -> Memory:
-    """Return the trails as memory, the longer history of the busiest alone."""
-    data: dict[str, object] = {}
-    peaks = sorted(
-        (trail.peak for known in trails.values() for trail in known.values()), reverse=True
+def _from_rows(rows: Mapping[Member, Sequence[object]]) -> Trails:
+    columns = list(zip(*rows.values(), strict=True)) or [()] * 5
+    demands: list[list[int]] = [list(row) for row in columns[4]]
+    recent = tuple(
+        ints(row[-age] if len(row) >= age else 0 for row in demands)
+        for age in range(RECENT_ROUNDS, 0, -1)
     )
-    least_peak = peaks[BUSIEST] if len(peaks) > BUSIEST else -1
-    for name, known in trails.items():
-        data[name] = [
-            [
-                host,
-                instance,
-                trail.peak,
-                trail.instant_ms,
-                trail.served_window,
-                trail.enough,
-                trail.demands[-(HISTORY_ROUNDS if trail.peak > least_peak else RECENT_ROUNDS) :],
-            ]
-            for (host, instance), trail in known.items()
-        ]
-    return Memory({"trails": data})
-
-
-def keep_only(known: dict[Member, Trail], members: Iterable[Member]) -> dict[Member, Trail]:
-    """Return the trails of ``members``, a new one for whoever has none."""
-    return {member: known.get(member) or Trail() for member in members}
+    return Trails(
+        members=tuple(rows),
+        peak=ints(columns[0]),
+        served_window=ints(columns[1]),
+        enough=ints(columns[2]),
+        rounds=ints(columns[3]),
+        recent=recent,
+        history=History.of_rows(demands),
+    )

@@ -5,11 +5,12 @@ Decides nothing beyond what a valid policy is. Knows no store, no clock and no s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from balancer.core.memory import Memory
 from balancer.errors import PolicyError
 from worker_sdk.wire.distribution import CLOSED, Document, Member, OnExpiry, Pacing
 from worker_sdk.wire.limits import PERMITS_MAX, SPAN_MAX_MS, WINDOW_SECONDS_MAX
@@ -26,12 +27,53 @@ class Strategy(StrEnum):
     SURPLUS = "surplus"
 
 
+WEIGHT_MAX: Final = 1000
+WEIGHT_RULES_MAX: Final = 100
+PATTERN_MAX_CHARS: Final = 255
+
+
+@dataclass(frozen=True, slots=True)
+class WeightRule:
+    """What some members weigh.
+
+    Attributes:
+        weight: of two members that want more than they can get, one with weight 2 gets twice
+            what one with weight 1 gets.
+        host: a pattern of host names, with ``*``, ``?`` and ``[abc]``; None for any.
+        group: a group's name; None for any.
+    """
+
+    weight: int
+    host: str | None = None
+    group: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check the bounds.
+
+        Raises:
+            PolicyError: naming the value, its bound and what was given.
+        """
+        _check("weights.weight", self.weight, 1, WEIGHT_MAX)
+        if self.host is None and self.group is None:
+            raise PolicyError("weights: a rule names a host pattern, a group, or both")
+        for name, text in (("host", self.host), ("group", self.group)):
+            if text is not None and not 0 < len(text) <= PATTERN_MAX_CHARS:
+                raise PolicyError(
+                    f"weights.{name} has {len(text)} characters; 1 to {PATTERN_MAX_CHARS} are good"
+                )
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """How one destination is planned; every value may change while running.
 
     Attributes:
         strategy: which rule makes the shares.
+        weights: what members weigh; the first rule that fits counts, 1 where none does.
+        minimum_points: the least share of a live member; where the minima of all pass the
+            capacity they are cut alike, and whole permits go round.
+        maximum_points: the largest share of a member.
+        head_room_permille: spare capacity goes first to so much above each member's demand.
         newcomer_reserve_points: points that no regular document plans, free for early rounds.
         peak_decay_permille: what remains of a recent peak of demand after a round.
         expect_recurring: whether demand that came back at one lag is expected to come again.
@@ -44,6 +86,10 @@ class Policy:
     """
 
     strategy: Strategy = Strategy.MAX_MIN
+    weights: tuple[WeightRule, ...] = ()
+    minimum_points: int = 0
+    maximum_points: int = POINTS
+    head_room_permille: int = 100
     newcomer_reserve_points: int = POINTS // 100
     peak_decay_permille: int = 900
     expect_recurring: bool = True
@@ -60,6 +106,18 @@ class Policy:
         Raises:
             PolicyError: naming the value, its bound and what was given.
         """
+        if len(self.weights) > WEIGHT_RULES_MAX:
+            raise PolicyError(
+                f"weights has {len(self.weights)} rules; at most {WEIGHT_RULES_MAX} are good"
+            )
+        _check("minimum_points", self.minimum_points, 0, POINTS)
+        _check("maximum_points", self.maximum_points, 1, POINTS)
+        if self.minimum_points > self.maximum_points:
+            raise PolicyError(
+                f"minimum_points is {self.minimum_points}, above maximum_points, which is "
+                f"{self.maximum_points}"
+            )
+        _check("head_room_permille", self.head_room_permille, 0, 10 * PERMILLE)
         _check("newcomer_reserve_points", self.newcomer_reserve_points, 0, POINTS // 2)
         _check("peak_decay_permille", self.peak_decay_permille, 0, PERMILLE)
         _check("safe_permille", self.safe_permille, 0, PERMILLE)
@@ -219,6 +277,8 @@ class Reason:
         starved_ms: how long it waited.
         peak_permits: recent peak of its demand.
         expected_permits: demand expected by recurrence.
+        wanted_permits: what it was planned by: what was asked, or what is foreseen.
+        weight: what it weighs.
         reserved_points: points kept for its outstanding safe shares.
         share_points: what it got.
         safe_points: the part it may spend without a document.
@@ -239,17 +299,8 @@ class Reason:
     share_points: int
     safe_points: int
     level_permits: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """What a shard's planner carries from round to round, beyond documents and accounts.
-
-    ``data`` is a JSON value with bounded size (at most 200 bytes a member); its form belongs to
-    `balancer.core.memory` alone.
-    """
-
-    data: Mapping[str, object] = field(default_factory=dict)
+    wanted_permits: int = 0
+    weight: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +318,7 @@ class Plan:
     """
 
     document: Document | None
-    reasons: tuple[Reason, ...]
+    reasons: Sequence[Reason]
     memory: Memory
     sentence: str
     broken: tuple[str, ...] = ()

@@ -4,10 +4,13 @@ Decides which destinations are planned anew, which are amended for newcomers and
 stand as they are; puts demand, strategy, reservations and layout together. Knows no store, clock
 or log: `plan` is a function of the snapshot, the memory and the present instant.
 
-Rules named in reasons: ``asked`` (got what it asked), ``level`` (limited to the max-min level),
-``expected`` and ``peak`` (spare capacity by recurrence or a recent peak), ``reserved`` (kept for
-what it may still spend), ``silent`` (not heard of for 1.4 rounds), ``even``, ``used`` and
-``surplus`` (the other strategies), ``held`` (the capacity was lowered below what is promised).
+Rules named in reasons: ``asked`` (got what it asked), ``foreseen`` (got what its past foretells),
+``level`` (limited to the max-min level), ``expected``, ``head-room``, ``repeated`` and ``peak``
+(spare capacity above its want: by what came back three times, by policy, by what came back twice,
+by a recent peak), ``minimum`` and ``maximum`` (the policy's),
+``reserved`` (kept for what it may still spend), ``silent`` (not heard of for 1.4 rounds), ``even``,
+``used`` and ``surplus`` (the other strategies), ``held`` (the capacity was lowered below what is
+promised).
 """
 
 from __future__ import annotations
@@ -19,17 +22,16 @@ from balancer.core import invariants
 from balancer.core.destination_plan import plan_destination
 from balancer.core.early import Lacking, Newcomers, amend, wants_more
 from balancer.core.lineage import Lineage, lineage_of, still_needed
-from balancer.core.memory import Trails, load_trails, store_trails
+from balancer.core.memory import Memory, Trails, bounded
 from balancer.core.model import (
     Destination,
     MemberRecord,
-    Memory,
     Plan,
-    Reason,
     RoundKind,
     Snapshot,
     Usage,
 )
+from balancer.core.reasons import ReasonColumns, Reasons
 from balancer.core.reservations import gives_permits
 from worker_sdk.wire.distribution import DestinationShares, Document, Member, Terms
 
@@ -49,8 +51,8 @@ class _Round:
     members: dict[Member, MemberRecord]
     usage: dict[str, dict[Member, Usage]]
     lineage: Lineage
-    trails: Trails
-    reasons: list[Reason]
+    trails: dict[str, Trails]
+    reasons: list[ReasonColumns]
     faults: list[str]
     changed: bool = False
 
@@ -74,7 +76,7 @@ def plan(snapshot: Snapshot, memory: Memory, now_ms: int) -> Plan:
         members={record.member: record for record in snapshot.members},
         usage=_usage_by_destination(snapshot, now_ms),
         lineage=lineage,
-        trails=load_trails(memory),
+        trails=dict(memory.trails),
         reasons=[],
         faults=[],
     )
@@ -101,8 +103,8 @@ def plan(snapshot: Snapshot, memory: Memory, now_ms: int) -> Plan:
     broken = tuple(_broken(work, document))
     return Plan(
         document=document,
-        reasons=tuple(work.reasons),
-        memory=store_trails(work.trails),
+        reasons=Reasons(work.reasons),
+        memory=Memory(bounded(work.trails)),
         sentence=_sentence(work, document, broken),
         broken=broken,
         forget=tuple(forget),
@@ -235,13 +237,13 @@ def _planned(
         accounts=work.usage.get(destination.name, {}),
         members=work.members,
         documents=work.snapshot.documents,
-        known=work.trails.get(destination.name, {}),
+        known=work.trails.get(destination.name) or Trails(),
         round_ms=work.snapshot.round_ms,
         now_ms=work.now_ms,
         notes_demand=notes_demand,
     )
     work.trails[destination.name] = outcome.trails
-    work.reasons.extend(outcome.reasons)
+    work.reasons.append(outcome.reasons)
     work.faults.extend(outcome.faults)
     return outcome.line
 

@@ -11,10 +11,12 @@ import pytest
 
 from balancer.adapters.postgres.repository import PostgresRepository
 from balancer.adapters.postgres.schema import migrate
-from balancer.core.model import Destination, MemberRecord, Memory, Policy, Reason, Usage
+from balancer.core.memory import Memory
+from balancer.core.model import Destination, MemberRecord, Policy, Reason, Usage
 from balancer.errors import ConflictError
 from balancer.ports import AcceptedBatch, Repository, StoredCounts
 from tests.support.fakes_repository import FakeRepository
+from tests.support.memories import memory_of
 from worker_sdk.wire.usage import MemberState, UsageBatch, UsageTuple
 
 T0 = 1_800_000_000_000
@@ -249,7 +251,7 @@ async def test_epochs_grow_under_one_lease_and_a_deposed_holder_records_none(
     repository: Repository,
 ) -> None:
     async def record(number: int, epoch: int, valid_until_ms: int) -> bool:
-        memory = Memory({"epoch": epoch})
+        memory = memory_of(epoch)
         return await repository.record_epoch(
             0, number, epoch, valid_until_ms=valid_until_ms, memory=memory
         )
@@ -261,13 +263,13 @@ async def test_epochs_grow_under_one_lease_and_a_deposed_holder_records_none(
     (taken,) = await repository.acquire_leases("b", [0], now_ms=T0 + 100, ttl_ms=100)
     assert not await record(1, 7, T0 + 1000)
     assert (taken.number, taken.epoch, taken.valid_until_ms) == (2, 6, T0 + 900)
-    assert taken.memory == Memory({"epoch": 6})
+    assert taken.memory == memory_of(6)
 
 
 async def test_a_lease_brings_its_memory_to_whoever_takes_it_and_not_at_each_renewal(
     repository: Repository,
 ) -> None:
-    memory = Memory({"trails": {"db": []}})
+    memory = memory_of(7)
 
     async def ask(holder: str, now_ms: int, known: dict[int, int]) -> list[Memory]:
         found = await repository.acquire_leases(

@@ -14,9 +14,10 @@ import pytest
 from balancer.adapters.postgres.repository import PostgresRepository
 from balancer.adapters.postgres.schema import VERSION_TABLE, migrate, newest_revision
 from balancer.commands import main
-from balancer.core.model import Destination, Memory
+from balancer.core.model import Destination
 from balancer.errors import RefusedError, SchemaError, UnavailableError
 from balancer.ports import AcceptedBatch
+from tests.support.memories import memory_of
 from worker_sdk.wire.usage import MemberState, UsageBatch, UsageTuple
 
 T0 = 1_800_000_000_000
@@ -92,7 +93,7 @@ async def test_a_role_that_may_only_use_rows_is_enough_to_run(runtime_dsn: str) 
         assert (await repository.store_batches([batch()])).written == 1
         await repository.put_destination(Destination("db", 10, changed_at_ms=T0))
         await repository.acquire_leases("a", [0], now_ms=T0, ttl_ms=1000)
-        assert await repository.record_epoch(0, 1, 8, valid_until_ms=T0, memory=Memory({"a": 1}))
+        assert await repository.record_epoch(0, 1, 8, valid_until_ms=T0, memory=memory_of(1))
         assert await repository.remove_expired(now_ms=T0 + 10, ttl_ms=5, keep_ms=5, limit=10) == 2
     finally:
         await repository.close()

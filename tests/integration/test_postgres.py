@@ -11,7 +11,8 @@ import pytest
 
 from balancer.adapters.postgres.repository import PostgresRepository
 from balancer.adapters.postgres.schema import migrate
-from balancer.core.model import Destination, Memory
+from balancer.core.memory import Memory
+from balancer.core.model import Destination
 from balancer.errors import ConflictError, SchemaError
 from balancer.ports import AcceptedBatch
 from worker_sdk.wire.usage import MemberState, UsageBatch, UsageTuple
@@ -165,7 +166,7 @@ async def test_two_balancers_storing_many_accounts_in_opposite_orders_make_no_de
 
 async def test_a_lease_that_was_taken_over_records_nothing(dsn: str) -> None:
     repository = await PostgresRepository.open(dsn)
-    memory = Memory({"trails": {}})
+    memory = Memory()
     try:
         (first,) = await repository.acquire_leases("a", [0], now_ms=T0, ttl_ms=1000)
         assert first.held

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from balancer.core.model import Destination, MemberRecord, Memory, Reason, Usage
+from balancer.core.memory import Memory
+from balancer.core.model import Destination, MemberRecord, Reason, Usage
 from balancer.errors import BalancerError, ConflictError
 from balancer.ports import AcceptedBatch, LeaseRecord, ShardRows, StoredCounts
 from worker_sdk.wire.distribution import Member

@@ -11,7 +11,8 @@ from balancer.app.agenda import largest_epoch_by
 from balancer.app.cycle import Cycle, CycleLimits, Desk, Told, anybody_may_be_spending
 from balancer.app.view import DistributionView
 from balancer.core.learning import IngestView
-from balancer.core.model import Destination, MemberRecord, Memory, Plan, Policy, RoundKind, Snapshot
+from balancer.core.memory import Memory
+from balancer.core.model import Destination, MemberRecord, Plan, Policy, RoundKind, Snapshot
 from balancer.errors import BalancerError, ConflictError, UnavailableError
 from balancer.ports import AcceptedBatch
 from tests.support.fakes_repository import FakeRepository

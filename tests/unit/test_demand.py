@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from balancer.core.demand import demand_permits, enough_permits
+from balancer.core.columns import ints
+from balancer.core.demand import Accounts, demands, enough_after
 from balancer.core.model import Usage
 
 T0 = 1_800_000_000_000
@@ -17,6 +18,15 @@ def account(
     return Usage(
         "h", "i", "d", T0, T0 + WINDOW_MS, 1, granted, used, denied, starved_ms, busy_ms, T0
     )
+
+
+def demand_permits(usage: Usage, window_ms: int, even: int, enough: int = 0) -> int:
+    return int(demands(Accounts.of([usage], window_ms), even, ints([enough]))[0])
+
+
+def enough_permits(usage: Usage, asked: int, enough: int) -> int:
+    accounts = Accounts.of([usage], WINDOW_MS)
+    return int(enough_after(accounts, ints([asked]), ints([enough]))[0])
 
 
 @pytest.mark.parametrize("share", [20, 50])

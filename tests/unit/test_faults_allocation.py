@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from balancer.core.memory import Memory
 from balancer.core.model import (
     Destination,
     MemberRecord,
-    Memory,
     Plan,
     Policy,
     RoundKind,

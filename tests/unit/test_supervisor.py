@@ -77,7 +77,7 @@ class Repository(FakeRepository):
             holder, shards, now_ms=now_ms, ttl_ms=ttl_ms, known=known
         )
         self.renewals += 1
-        self.memories_read += sum(bool(record.memory.data) for record in found)
+        self.memories_read += sum(bool(record.memory.trails) for record in found)
         return found
 
     async def release_leases(self, holder: str) -> None:

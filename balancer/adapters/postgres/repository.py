@@ -18,7 +18,8 @@ import asyncpg
 from balancer.adapters.postgres import rows
 from balancer.adapters.postgres.schema import check_schema, connecting
 from balancer.adapters.postgres.statements import STATEMENTS
-from balancer.core.model import Destination, Memory, Reason
+from balancer.core.memory import Memory
+from balancer.core.model import Destination, Reason
 from balancer.errors import BalancerError, ConflictError, RefusedError, UnavailableError
 from balancer.ports import AcceptedBatch, LeaseRecord, ShardRows, StoredCounts
 
@@ -222,7 +223,11 @@ class PostgresRepository:
                 held=row["holder"] == holder,
                 epoch=row["epoch"],
                 valid_until_ms=row["valid_until_ms"],
-                memory=Memory() if row["memory"] is None else Memory(json.loads(row["memory"])),
+                memory=(
+                    Memory()
+                    if row["memory"] is None
+                    else Memory.from_json(json.loads(row["memory"]))
+                ),
             )
             for row in found
         ]
@@ -231,7 +236,7 @@ class PostgresRepository:
         self, shard: int, number: int, epoch: int, *, valid_until_ms: int, memory: Memory
     ) -> bool:
         """See the port."""
-        text = json.dumps(dict(memory.data))
+        text = json.dumps(memory.to_json())
         count = await self._execute(
             "record an epoch", "record_epoch", shard, number, epoch, valid_until_ms, text
         )

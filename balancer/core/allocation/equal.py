@@ -1,17 +1,14 @@
-"""The even split: every live member the same, whatever it uses.
+"""The even split: every live member the same by weight, whatever it uses.
 
 The first iteration of such systems, and a safe choice where demand cannot be measured.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from balancer.core.allocation.claims import Claim, Division, waterfill
+from balancer.core.allocation.claims import Claims, Division, waterfill
 
 
-def equal(claims: Sequence[Claim], budget_points: int) -> Division:
-    """Divide the budget evenly; only what is reserved for a member stands above that."""
-    lower = [claim.reserved for claim in claims]
-    points, level = waterfill(lower, [budget_points] * len(claims), budget_points)
+def equal(claims: Claims, budget_points: int) -> Division:
+    """Divide the budget evenly; only what each must get stands above that."""
+    points, level = waterfill(claims.lower, claims.most, budget_points, claims.weight)
     return Division(points, level, ["even"] * len(claims))

@@ -1,50 +1,52 @@
 """True max-min fairness, then spare capacity to what is likely to be wanted next.
 
-Decides in four steps: what was asked, up to the max-min level; then what is expected by
-recurrence; then recent peaks; then what is left, evenly. A member that asks for little gets all
-of it; those that ask for more share the rest at one level.
+Decides in steps: what will be wanted, up to the max-min level; then what is expected by recurrence;
+head-room; what came back but twice; recent peaks; then what is left, evenly. A member that wants
+little gets all of it; those that want more share the rest at one level, by weight.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import numpy as np
 
-from balancer.core.allocation.claims import Claim, Division, spread, waterfill
+from balancer.core.allocation.claims import Claims, Division, spread, waterfill
+from balancer.core.columns import total
 
 
-def max_min(claims: Sequence[Claim], budget_points: int) -> Division:
+def max_min(claims: Claims, budget_points: int) -> Division:
     """Divide the budget; see the module."""
-    lower = [claim.reserved for claim in claims]
-    asked = [0 if claim.silent else claim.asked for claim in claims]
-    points, level = waterfill(lower, asked, budget_points)
-    rules = [
-        _rule(claim, got, want) for claim, got, want in zip(claims, points, asked, strict=True)
-    ]
+
+    def wants(points: np.ndarray) -> np.ndarray:
+        return np.where(claims.silent, 0, np.minimum(points, claims.most))
+
+    wanted = wants(claims.wanted)
+    points, level = waterfill(claims.lower, wanted, budget_points, claims.weight)
+    rules = _rules(claims, points, wanted)
     if level is not None:
         return Division(points, level, rules)
-    for name, wishes in (
-        ("expected", [claim.expected for claim in claims]),
-        ("peak", [claim.peak for claim in claims]),
+    for word, wish in (
+        ("expected", claims.expected),
+        ("head-room", claims.with_head_room),
+        ("repeated", claims.repeated),
+        ("peak", claims.peak),
     ):
         before = points
-        wanted = [
-            got if claim.silent else max(got, wish)
-            for claim, got, wish in zip(claims, points, wishes, strict=True)
-        ]
-        points, limited = waterfill(before, wanted, budget_points)
-        rules = [
-            name if got > old else rule
-            for got, old, rule in zip(points, before, rules, strict=True)
-        ]
+        points, limited = waterfill(before, wants(wish), budget_points, claims.weight)
+        for row in np.flatnonzero(points > before):
+            rules[row] = word
         if limited is not None:
             return Division(points, None, rules)
-    takes = [not claim.silent for claim in claims]
-    return Division(spread(points, budget_points - sum(points), takes), None, rules)
+    room = np.where(claims.silent, 0, np.maximum(claims.most - points, 0))
+    return Division(spread(points, budget_points - total(points), room, claims.weight), None, rules)
 
 
-def _rule(claim: Claim, got: int, want: int) -> str:
-    if claim.silent:
-        return "silent"
-    if got > want:
-        return "reserved"
-    return "asked" if got == want else "level"
+def _rules(claims: Claims, points: np.ndarray, wanted: np.ndarray) -> list[str]:
+    words = np.full(len(points), "asked", dtype=object)
+    words[claims.is_foreseen] = "foreseen"
+    words[points < wanted] = "level"
+    words[points > wanted] = "minimum"
+    words[(points > wanted) & (points <= claims.reserved)] = "reserved"
+    words[(wanted >= claims.most) & (points >= claims.most)] = "maximum"
+    words[claims.silent] = "silent"
+    listed: list[str] = words.tolist()
+    return listed

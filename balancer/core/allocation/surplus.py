@@ -7,49 +7,38 @@ tenth of it evenly, so that they drift towards the even share and a late-comer i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
-from balancer.core.allocation.claims import Claim, Division, spread, waterfill
+import numpy as np
+
+from balancer.core.allocation.claims import Claims, Division, spread, waterfill
+from balancer.core.columns import Flags, Ints, total
 
 MARGIN_PARTS: Final = 10
 
 
-def surplus(claims: Sequence[Claim], budget_points: int) -> Division:
+def surplus(claims: Claims, budget_points: int) -> Division:
     """Divide the budget; see the module."""
-    lower = [claim.reserved for claim in claims]
-    kept = [
-        0 if claim.silent or claim.saturated else claim.used + claim.used // MARGIN_PARTS
-        for claim in claims
-    ]
-    saturated = [claim.saturated and not claim.silent for claim in claims]
-    pool = max(0, budget_points - sum(kept))
-    wanted = [
-        part if limited else keep
-        for part, limited, keep in zip(
-            _drift(claims, saturated, pool), saturated, kept, strict=True
-        )
-    ]
-    points, level = waterfill(lower, wanted, budget_points)
-    points = spread(points, budget_points - sum(points), [not claim.silent for claim in claims])
-    rules = [
-        "silent" if claim.silent else "surplus" if limited else "used"
-        for claim, limited in zip(claims, saturated, strict=True)
-    ]
-    return Division(points, level, rules)
+    limited = claims.saturated & ~claims.silent
+    kept = np.where(claims.silent | claims.saturated, 0, claims.used + claims.used // MARGIN_PARTS)
+    pool = max(0, budget_points - total(kept))
+    wanted = np.minimum(np.where(limited, _drift(claims, limited, pool), kept), claims.most)
+    points, level = waterfill(claims.lower, wanted, budget_points, claims.weight)
+    room = np.where(claims.silent, 0, np.maximum(claims.most - points, 0))
+    points = spread(points, budget_points - total(points), room, claims.weight)
+    words = np.where(claims.silent, "silent", np.where(limited, "surplus", "used"))
+    return Division(points, level, [str(word) for word in words])
 
 
-def _drift(claims: Sequence[Claim], saturated: Sequence[bool], pool: int) -> list[int]:
-    count = sum(saturated)
+def _drift(claims: Claims, limited: Flags, pool: int) -> Ints:
+    """Return the parts of the pool: nine tenths by weighted share until now, a tenth evenly."""
+    weights = np.where(limited, claims.weight, 0)
+    count = total(weights)
     if not count:
-        return [0] * len(claims)
-    shares = sum(
-        claim.share_before for claim, limited in zip(claims, saturated, strict=True) if limited
-    )
-    even = pool // count
+        return np.zeros_like(claims.lower)
+    even = pool * weights // count
+    shares = total(np.where(limited, claims.share_before, 0))
     if shares == 0:
-        return [even] * len(claims)
-    return [
-        (pool * claim.share_before // shares * (MARGIN_PARTS - 1) + even) // MARGIN_PARTS
-        for claim in claims
-    ]
+        return even
+    by_share = pool * claims.share_before // shares
+    return np.asarray((by_share * (MARGIN_PARTS - 1) + even) // MARGIN_PARTS)
