@@ -143,7 +143,12 @@ def plan_destination(
         line = _without_gaps(line, max(until_ms for _, until_ms in promised.values()))
     return Outcome(
         line,
-        _reasons(terms, wishes, claims, division, safe, trails),
+        replace(
+            _reasons(terms, wishes, claims, division, safe, trails),
+            shadow_points=None
+            if policy.shadow is None or full
+            else STRATEGIES[policy.shadow](claims, budget).points,
+        ),
         replace(
             trails, served_window=np.where(layout.served > 0, layout.served, trails.served_window)
         ),

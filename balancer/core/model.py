@@ -69,6 +69,7 @@ class Policy:
 
     Attributes:
         strategy: which rule makes the shares.
+        shadow: a second strategy, planned beside it and never published; None for none.
         weights: what members weigh; the first rule that fits counts, 1 where none does.
         minimum_points: the least share of a live member; where the minima of all pass the
             capacity they are cut alike, and whole permits go round.
@@ -86,6 +87,7 @@ class Policy:
     """
 
     strategy: Strategy = Strategy.MAX_MIN
+    shadow: Strategy | None = None
     weights: tuple[WeightRule, ...] = ()
     minimum_points: int = 0
     maximum_points: int = POINTS
@@ -279,6 +281,7 @@ class Reason:
         expected_permits: demand expected by recurrence.
         wanted_permits: what it was planned by: what was asked, or what is foreseen.
         weight: what it weighs.
+        shadow_points: what the shadow strategy would give it; None where there is none.
         reserved_points: points kept for its outstanding safe shares.
         share_points: what it got.
         safe_points: the part it may spend without a document.
@@ -301,6 +304,7 @@ class Reason:
     level_permits: int | None = None
     wanted_permits: int = 0
     weight: int = 1
+    shadow_points: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ class ReasonColumns:
     share_points: Ints
     safe_points: Ints
     level_permits: int | None
+    shadow_points: Ints | None = None
 
     def reason(self, row: int) -> Reason:
         """Return the reason of a row."""
@@ -57,6 +58,7 @@ class ReasonColumns:
             share_points=int(self.share_points[row]),
             safe_points=int(self.safe_points[row]),
             level_permits=self.level_permits,
+            shadow_points=None if self.shadow_points is None else int(self.shadow_points[row]),
         )
 
 
