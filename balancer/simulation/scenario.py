@@ -8,14 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
-from balancer.core.model import Policy
-from worker_sdk.errors import ConfigurationError
+from balancer.core.model import Destination, Policy
+from worker_sdk.errors import ConfigurationError, WireError
+from worker_sdk.wire.strict import check_name
 
 Demand = Callable[[int], int]
 """Window of the run to the permits that arrive wanted in it."""
 
-WINDOWS_MAX = 100_000
+WINDOWS_MAX: Final = 100_000
+ROUND_WINDOWS_MAX: Final = 1000
 
 
 class Style(StrEnum):
@@ -52,6 +55,22 @@ class MemberPlan:
     style: Style = Style.ASKING
     work_ms: int = 20
     group: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check the bounds.
+
+        Raises:
+            ConfigurationError: naming the value.
+        """
+        try:
+            check_name(self.host, "host")
+        except WireError as error:
+            raise ConfigurationError(f"a member's host: {error}") from error
+        if self.leaves_window is not None and self.leaves_window <= self.joins_window:
+            raise ConfigurationError(
+                f"{self.host} joins in window {self.joins_window} and leaves in window "
+                f"{self.leaves_window}; it must leave later"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +123,18 @@ class Events:
     capacities: dict[int, int] = field(default_factory=dict)
     lost_memory: tuple[int, ...] = ()
 
+    def __post_init__(self) -> None:
+        """Check the bounds.
+
+        Raises:
+            ConfigurationError: naming the value.
+        """
+        for first, until in self.balancer_away:
+            if not 0 <= first < until:
+                raise ConfigurationError(
+                    f"balancer_away has ({first}, {until}); the first window must be the smaller"
+                )
+
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
@@ -140,7 +171,14 @@ class Scenario:
 
         Raises:
             ConfigurationError: naming the value.
+            PolicyError: as a destination with these values would.
         """
+        for capacity in (self.capacity, *self.events.capacities.values()):
+            Destination(self.name, capacity, self.window_seconds, self.policy)
+        if not 1 <= self.round_windows <= ROUND_WINDOWS_MAX:
+            raise ConfigurationError(
+                f"round_windows is {self.round_windows}; it must be 1 to {ROUND_WINDOWS_MAX}"
+            )
         if not 1 <= self.windows <= WINDOWS_MAX:
             raise ConfigurationError(f"windows is {self.windows}; it must be 1 to {WINDOWS_MAX}")
         if not self.members:
