@@ -27,6 +27,7 @@ COMMANDS: Final = {
     "doctor": ("balancer.commands.doctor", "check every dependency and say the remedy"),
     "destinations": ("balancer.commands.destinations", "list, show, set and remove destinations"),
     "distribution": ("balancer.commands.distribution", "show the shares that are published"),
+    "simulate": ("balancer.commands.simulate", "run a fleet on a virtual clock and sum it up"),
     "explain": ("balancer.commands.explain", "say why a host got its share"),
 }
 """Command to its module, and what it does in a few words. The attribute has the command's name."""

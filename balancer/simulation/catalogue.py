@@ -222,7 +222,7 @@ CATALOGUE: Final[Mapping[str, BuiltIn]] = {
         "800 members over a day of 1,440 windows, each with its own hour of most work",
         builders.day,
         DAY_WINDOWS,
-        Demanded(least_served_over_ideal=0.96),
+        Demanded(least_served_over_ideal=0.93),
         least_windows=10,
     ),
 }

@@ -5,7 +5,7 @@ Decides nothing beyond what a valid scenario is. Windows count from 0 at the sta
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -193,3 +193,13 @@ def constant(permits: int) -> Demand:
 def series(permits: tuple[int, ...]) -> Demand:
     """Return a demand window by window; 0 after the last."""
     return lambda window: permits[window] if 0 <= window < len(permits) else 0
+
+
+def totals_of(members: Sequence[MemberPlan], windows: int) -> list[int]:
+    """Return what all members together want in each window."""
+    totals = [0] * windows
+    for plan in members:
+        until = windows if plan.leaves_window is None else min(windows, plan.leaves_window)
+        for window in range(plan.joins_window, until):
+            totals[window] += plan.demand(window)
+    return totals

@@ -32,6 +32,7 @@ from balancer.simulation.scenario import (
     Style,
     constant,
     series,
+    totals_of,
 )
 from balancer.simulation.traces import HOSTS_MAX, MINUTE_SECONDS, parse_capacity, read_trace
 from worker_sdk.errors import ConfigurationError
@@ -184,16 +185,6 @@ def _capacity(top: _Table, members: list[MemberPlan], windows: int) -> int:
     return top.integer("capacity", 0)
 
 
-def totals_of(members: list[MemberPlan] | tuple[MemberPlan, ...], windows: int) -> list[int]:
-    """Return what all members together want in each window."""
-    totals = [0] * windows
-    for plan in members:
-        until = windows if plan.leaves_window is None else min(windows, plan.leaves_window)
-        for window in range(plan.joins_window, until):
-            totals[window] += plan.demand(window)
-    return totals
-
-
 def _listed_members(listed: object, seed: int) -> list[MemberPlan]:
     if not isinstance(listed, list):
         raise ConfigurationError("members is no list of tables; write [[members]]")
@@ -260,7 +251,9 @@ def _demanded(values: object) -> Demanded:
         least_served_over_ideal=table.number("least_served_over_ideal", 0.0)
         if has("least_served_over_ideal")
         else None,
-        most_worst_window=table.number("most_worst_window", 1.0),
+        most_worst_window=table.number("most_worst_window", 1.0)
+        if has("most_worst_window")
+        else None,
         most_zero_windows=table.integer("most_zero_windows", 0)
         if has("most_zero_windows")
         else None,

@@ -1,0 +1,309 @@
+"""``permit-balancer simulate``: a fleet on a virtual clock, planned by the real planner.
+
+Decides which run the options mean and how its outcome is told. Knows nothing of how it is run.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from balancer.commands.common import json_option, print_json, print_table
+
+if TYPE_CHECKING:
+    from balancer.simulation.demanded import Demanded
+    from balancer.simulation.run import Outcome
+    from balancer.simulation.scenario import Faults, Scenario
+
+LIST = "list"
+MEMBERS_SHOWN = 10
+TRACE_CAPACITY = "p90"
+STRATEGIES = ("max_min", "equal", "surplus")
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A run as asked for."""
+
+    scenario: Scenario
+    description: str
+    demanded: Demanded | None
+    must_be_reached: bool
+
+
+@click.command()
+@click.option("--scenario", "name", help="A built-in scenario; list prints them all.")
+@click.option(
+    "--trace",
+    "trace_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A CSV file of recorded demand: a row a host with columns minute_1 and so on (as the "
+    "Azure Functions 2019 invocation files), or a row a request with a column TIMESTAMP.",
+)
+@click.option(
+    "--file",
+    "scenario_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A scenario in TOML; its form is documented under simulation.",
+)
+@click.option(
+    "--capacity",
+    help="Permits a window, or a percentile of the window totals such as p90 "
+    "[default: p90 for a trace, else the scenario's].",
+)
+@click.option("--strategy", type=click.Choice(STRATEGIES), help="Plan by another strategy.")
+@click.option("--lost-reads", type=float, help="Part of reads that fail, from 0 to 1.")
+@click.option("--lost-reports", type=float, help="Part of reports that are lost, from 0 to 1.")
+@click.option(
+    "--delay-rounds", type=int, help="Rounds until a report counts; 1: the window before is known."
+)
+@click.option("--seed", type=int, default=1, show_default=True, help="Of everything drawn.")
+@click.option("--backlog", is_flag=True, help="Unserved work waits instead of being dropped.")
+@click.option("--windows", type=click.IntRange(1, 100_000), help="How many windows to run.")
+@click.option(
+    "--hosts",
+    type=click.IntRange(1, 10_000),
+    help="Among how many hosts a trace of one request a row is spread [default: 100].",
+)
+@click.option(
+    "--window-seconds",
+    type=click.IntRange(1, 86_400),
+    help="Length of a window of a trace of one request a row [default: 60].",
+)
+@json_option
+@click.option(
+    "--html",
+    "html_file",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    help="Write one self-contained page with plots to this file.",
+)
+def simulate(
+    *,
+    name: str | None,
+    trace_file: Path | None,
+    scenario_file: Path | None,
+    capacity: str | None,
+    strategy: str | None,
+    lost_reads: float | None,
+    lost_reports: float | None,
+    delay_rounds: int | None,
+    seed: int,
+    backlog: bool,
+    windows: int | None,
+    hosts: int | None,
+    window_seconds: int | None,
+    as_json: bool,
+    html_file: Path | None,
+) -> None:
+    """Run a fleet on a virtual clock: the real planner, the real SDK's engine, made-up demand.
+
+    Takes one of --scenario, --trace and --file. The same seed gives the same run. Exit code 1 if
+    more was spent in a window than its bound, if a plan would have broken an invariant, or if what
+    a file demands was not reached.
+    """
+    if sum(given is not None for given in (name, trace_file, scenario_file)) != 1:
+        raise click.UsageError("give one of --scenario, --trace and --file")
+    if trace_file is None and (hosts is not None or window_seconds is not None):
+        raise click.UsageError("--hosts and --window-seconds go with --trace")
+    if name == LIST:
+        _list(as_json=as_json)
+        return
+    if name is not None:
+        wanted = _built_in(name, seed, windows)
+    elif trace_file is not None:
+        wanted = _trace(trace_file, seed, windows, hosts or 100, window_seconds or 60)
+    else:
+        wanted = _file(scenario_file or Path(), seed, windows)
+    faults = wanted.scenario.faults
+    faults = replace(
+        faults,
+        lost_reads=faults.lost_reads if lost_reads is None else lost_reads,
+        lost_reports=faults.lost_reports if lost_reports is None else lost_reports,
+        delay_rounds=faults.delay_rounds if delay_rounds is None else delay_rounds,
+    )
+    wanted = _changed(wanted, capacity, strategy, faults, keeps_backlog=backlog)
+    if html_file is not None and not html_file.parent.is_dir():
+        raise click.UsageError(f"--html {html_file}: there is no folder {html_file.parent}")
+    sys.exit(_run(wanted, seed, as_json=as_json, html_file=html_file))
+
+
+def _list(*, as_json: bool) -> None:
+    from balancer.simulation.catalogue import CATALOGUE  # noqa: PLC0415
+
+    if as_json:
+        print_json({name: known.description for name, known in CATALOGUE.items()})
+        return
+    print_table(
+        ("scenario", "windows", "what it is"),
+        [(name, known.windows, known.description) for name, known in CATALOGUE.items()],
+    )
+
+
+def _built_in(name: str, seed: int, windows: int | None) -> _Wanted:
+    from balancer.simulation.catalogue import scenario_named  # noqa: PLC0415
+
+    known = scenario_named(name)
+    is_usual = windows is None or windows == known.windows
+    return _Wanted(
+        known.make(seed, windows),
+        known.description,
+        known.demanded if is_usual else None,
+        must_be_reached=False,
+    )
+
+
+def _trace(path: Path, seed: int, windows: int | None, hosts: int, seconds: int) -> _Wanted:
+    from balancer.simulation.scenario import MemberPlan, Scenario, series  # noqa: PLC0415
+    from balancer.simulation.traces import parse_capacity, read_trace  # noqa: PLC0415
+
+    trace = read_trace(path, windows=windows, hosts=hosts, window_seconds=seconds, seed=seed)
+    digits = len(str(len(trace.rows)))
+    scenario = Scenario(
+        name=trace.name,
+        capacity=parse_capacity(TRACE_CAPACITY, trace.totals, least=0),
+        windows=len(trace.rows[0]),
+        members=tuple(
+            MemberPlan(f"host-{number:0{digits}}", series(row))
+            for number, row in enumerate(trace.rows, start=1)
+        ),
+        window_seconds=trace.window_seconds,
+    )
+    return _Wanted(scenario, "recorded demand", None, must_be_reached=False)
+
+
+def _file(path: Path, seed: int, windows: int | None) -> _Wanted:
+    from balancer.simulation.scenario_file import read_scenario  # noqa: PLC0415
+
+    scenario, demanded = read_scenario(path, seed=seed)
+    if windows is not None and windows != scenario.windows:
+        first = min(scenario.measured_from_window, windows - 1)
+        scenario = replace(scenario, windows=windows, measured_from_window=first)
+    return _Wanted(scenario, f"from {path.name}", demanded, must_be_reached=True)
+
+
+def _changed(
+    wanted: _Wanted,
+    capacity: str | None,
+    strategy: str | None,
+    faults: Faults,
+    *,
+    keeps_backlog: bool,
+) -> _Wanted:
+    """Return the run with what the options change; a built-in one's demands end there."""
+    from balancer.core.model import Strategy  # noqa: PLC0415
+    from balancer.simulation.scenario import totals_of  # noqa: PLC0415
+    from balancer.simulation.traces import parse_capacity  # noqa: PLC0415
+
+    scenario = wanted.scenario
+    if capacity is not None:
+        totals = totals_of(scenario.members, scenario.windows) if capacity[:1] == "p" else ()
+        permits = parse_capacity(capacity, totals, least=0)
+        scenario = replace(scenario, capacity=permits)
+    if strategy is not None:
+        policy = replace(scenario.policy, strategy=Strategy(strategy))
+        scenario = replace(scenario, policy=policy)
+    if faults != scenario.faults:
+        scenario = replace(scenario, faults=faults)
+    if keeps_backlog:
+        scenario = replace(scenario, keeps_backlog=True)
+    is_changed = scenario is not wanted.scenario
+    if is_changed and not wanted.must_be_reached:
+        return replace(wanted, scenario=scenario, demanded=None)
+    return replace(wanted, scenario=scenario)
+
+
+def _run(wanted: _Wanted, seed: int, *, as_json: bool, html_file: Path | None) -> int:
+    from balancer.simulation.report import report  # noqa: PLC0415
+    from balancer.simulation.run import Simulation  # noqa: PLC0415
+
+    simulation = Simulation(wanted.scenario, seed)
+    with _progress(wanted.scenario) as advance:
+        for _ in simulation.steps():
+            advance()
+    outcome = simulation.outcome
+    result = report(wanted.scenario, outcome, seed=seed, demanded=wanted.demanded)
+    if html_file is not None:
+        _write_page(html_file, result, outcome, wanted.description)
+    if as_json:
+        print_json(result)
+    else:
+        _tell(result, outcome, wanted)
+    is_unmet = wanted.must_be_reached and bool(result["unmet"])
+    return 1 if result["broken"] or is_unmet else 0
+
+
+def _write_page(path: Path, result: dict[str, object], outcome: Outcome, description: str) -> None:
+    from balancer.simulation.page import page  # noqa: PLC0415
+
+    try:
+        path.write_text(page(result, outcome, description), encoding="utf-8")
+    except OSError as error:
+        raise click.ClickException(f"--html {path}: cannot be written: {error}") from error
+
+
+def _tell(result: dict[str, object], outcome: Outcome, wanted: _Wanted) -> None:
+    from balancer.simulation.outcome import summary_lines  # noqa: PLC0415
+    from balancer.simulation.report import most_in_need  # noqa: PLC0415
+    from worker_sdk.wire.shares import POINTS  # noqa: PLC0415
+
+    click.echo(f"{result['scenario']}: {wanted.description}")
+    click.echo(
+        f"{result['hosts']} hosts, {result['windows']} windows, capacity {result['capacity']}, "
+        f"strategy {result['strategy']}, seed {result['seed']}"
+    )
+    click.echo()
+    for line in summary_lines(result):
+        click.echo(line)
+    for key, words in (("broken", "not safe"), ("unmet", "not reached")):
+        listed = result[key]
+        for sentence in listed if isinstance(listed, list) else ():
+            click.echo(f"{words}: {sentence}")
+    last = len(outcome.views) - 1
+    click.echo()
+    print_table(
+        ("host", "wanted", "used", "used/wanted", "share at the end", "longest at zero"),
+        [
+            (
+                account.host,
+                total := sum(account.wanted),
+                served := sum(account.served),
+                _Right(f"{100 * served / total:.1f} %" if total else "-"),
+                _Right(f"{100 * account.points_in(last) / POINTS:.3f} %"),
+                account.longest_zero_windows,
+            )
+            for account in most_in_need(outcome, MEMBERS_SHOWN)
+        ],
+    )
+    if len(outcome.hosts) > MEMBERS_SHOWN:
+        click.echo(f"(those of {len(outcome.hosts)} hosts that went without most)")
+
+
+class _Right:
+    """A text that a table puts to the right, as numbers are."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __str__(self) -> str:
+        return self._text
+
+
+@contextmanager
+def _progress(scenario: Scenario) -> Iterator[Callable[[], None]]:
+    """Yield what is called after each window: a bar on a terminal, nothing elsewhere."""
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import Progress  # noqa: PLC0415
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda: None
+        return
+    with Progress(console=console, transient=True) as bar:
+        task = bar.add_task(f"{scenario.name}, windows", total=scenario.windows)
+        yield lambda: bar.advance(task)
