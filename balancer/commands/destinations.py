@@ -179,9 +179,10 @@ def _tell(value: Mapping[str, Any], *, as_json: bool) -> None:
     click.echo(f"  capacity           {value['capacity']} permits a window")
     click.echo(f"  window             {value['window_seconds']} s")
     for field, setting in value["policy"].items():
-        if field == "newcomer_reserve_points":
-            click.echo(f"  newcomer reserve   {percent(setting)}")
+        if field.endswith("_points"):
+            told = percent(setting)
+        elif setting is None or setting == ():
+            told = "default" if field == "valid_for_seconds" else "none"
         else:
-            click.echo(
-                f"  {field.replace('_', ' '):18} {'default' if setting is None else setting}"
-            )
+            told = str(setting)
+        click.echo(f"  {field.removesuffix('_points').replace('_', ' '):18} {told}")

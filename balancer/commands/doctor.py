@@ -7,6 +7,7 @@ record to the topic of rejected reports and one small object, which it deletes.
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass
@@ -43,6 +44,8 @@ def doctor(ctx: click.Context, *, config_file: Path | None, as_json: bool) -> No
     """
     from balancer.settings import load_settings  # noqa: PLC0415
 
+    # It says each refused connection on standard error; the finding says it once.
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     findings = asyncio.run(_findings(load_settings(config_file), as_json=as_json))
     if as_json:
         print_json({"checks": [asdict(finding) for finding in findings]})

@@ -20,9 +20,15 @@ if TYPE_CHECKING:
 
 RULES: Final = {
     "asked": "it got what it asked for, and a part of what was left over",
+    "foreseen": "it got what its past foretells, and a part of what was left over",
     "level": "the demand of all is above the capacity, so nobody gets more than the level",
     "expected": "capacity was spare, and by recurrence it is expected to need more",
+    "head-room": "capacity was spare, and the policy puts so much above everybody's demand",
+    "repeated": "capacity was spare, and it needed more at this distance twice before",
     "peak": "capacity was spare, and it needed more not long ago",
+    "kept": "capacity was spare, so it keeps what it had",
+    "minimum": "the policy gives no member less",
+    "maximum": "the policy gives no member more",
     "reserved": "this much is kept for what it may still spend by earlier documents",
     "silent": "it was not heard of for 1.4 rounds, so nothing is promised to it anew",
     "even": "the strategy is equal: every live member gets the same",
@@ -78,7 +84,7 @@ def told(epoch: int, reason: Reason, destination: Destination) -> list[str]:
     window = f"{destination.window_seconds} s"
     rule = RULES.get(reason.rule, "see the documentation")
     level = "" if reason.level_permits is None else f" (the level: {reason.level_permits} permits)"
-    return [
+    lines = [
         f"{reason.host} (instance {reason.instance}), {reason.destination}, epoch {epoch}:",
         (
             f"  got       {percent(reason.share_points)}, {permits} of "
@@ -92,6 +98,12 @@ def told(epoch: int, reason: Reason, destination: Destination) -> list[str]:
         ),
         f"  peak      {reason.peak_permits} not long ago",
         f"  expected  {reason.expected_permits} by recurrence",
+        f"  wanted    {reason.wanted_permits}: planned by that, at a weight of {reason.weight}",
         f"  reserved  {percent(reason.reserved_points)} for what earlier documents promise",
         f"  safe      {percent(reason.safe_points)} without a document that covers the window",
     ]
+    if reason.shadow_points is not None:
+        shadow = destination.policy.shadow
+        name = "the shadow strategy" if shadow is None else f"the strategy {shadow.value}"
+        lines.append(f"  shadow    {percent(reason.shadow_points)} by {name}, not published")
+    return lines
