@@ -93,7 +93,7 @@ def churn(name: str, load: float, killed_part: float) -> Build:
         draw = random.Random(seed)  # noqa: S311 - a simulation must be repeatable
         capacity = 100_000
         live = [
-            MemberPlan(f"host-{number}", wavering(constant(part), 0.2, number))
+            MemberPlan(f"host-{number}", constant(part))
             for number, part in enumerate(uneven_parts(int(capacity * load), FLEET, seed))
         ]
         gone = []
@@ -135,9 +135,7 @@ def restart(name: str, load: float, *, same_names: bool = False) -> Build:
         members: list[MemberPlan] = []
         for number, part in enumerate(uneven_parts(int(capacity * load), FLEET, seed)):
             window = RESTART_WINDOW + number // (FLEET // 10)
-            old = MemberPlan(
-                f"host-{number}", wavering(constant(part), 0.2, number), leaves_window=window
-            )
+            old = MemberPlan(f"host-{number}", constant(part), leaves_window=window)
             new_host = old.host if same_names else f"host-{number}-new"
             members += [old, MemberPlan(new_host, old.demand, joins_window=window)]
         return Scenario(

@@ -7,8 +7,11 @@ values, windows are absolute indexes.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from typing import Final
 
 from worker_sdk.wire.shares import POINTS, rotation_points
+
+NO_HEIRS: Final[Mapping[Hashable, Hashable]] = {}
 
 
 class EvenSplit:
@@ -26,7 +29,13 @@ class EvenSplit:
         self._backlog: dict[Hashable, int] = {}
         self._zero: dict[Hashable, int] = {}
 
-    def step(self, window: int, capacity: int, demand: Mapping[Hashable, int]) -> int:
+    def step(
+        self,
+        window: int,
+        capacity: int,
+        demand: Mapping[Hashable, int],
+        heirs: Mapping[Hashable, Hashable] = NO_HEIRS,
+    ) -> int:
         """Serve a window; return how much was served.
 
         Args:
@@ -34,8 +43,11 @@ class EvenSplit:
             capacity: permits for all.
             demand: live member to what arrives wanted; work kept by members that are not among
                 them falls to those that are.
+            heirs: members that are no longer among them to who takes their work.
         """
         count = len(demand)
+        for gone, heir in heirs.items():
+            self._backlog[heir] = self._backlog.get(heir, 0) + self._backlog.pop(gone, 0)
         left = sum(work for member, work in self._backlog.items() if member not in demand)
         each, odd = divmod(left, count) if count else (0, 0)
         backlog: dict[Hashable, int] = {}

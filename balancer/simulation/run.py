@@ -7,6 +7,9 @@ and losses come from the scenario.
 Instants in a window: members come and go at three of them, each followed by an early round;
 at five sixths everybody looks for a newer document; work is done until the guard; then reports,
 plan, reads.
+
+Where unserved work is kept, that of a member that ends goes to one that joins at the same instant,
+its successor; where none does, evenly to everybody.
 """
 
 from __future__ import annotations
@@ -112,11 +115,13 @@ class Simulation:
         start_ms = (START_WINDOW + window) * self._window_ms
         self._new_work(window)
         gone: list[SimulatedWorker] = []
+        heirs: dict[Hashable, Hashable] = {}
         for part, coming, going in self._movements(window):
             now_ms = start_ms + int(part * self._window_ms)
             self._leave(window, now_ms, part, going)
             gone += going
-            self._come(window, now_ms, part, coming)
+            newcomers = self._come(window, now_ms, part, coming)
+            heirs.update(self._bequeath(going, newcomers))
         self._look(start_ms + int(LOOK_PART * self._window_ms))
         until_ms = start_ms + self._window_ms - scenario.policy.guard_ms - 1
         for worker in self._workers:
@@ -124,7 +129,7 @@ class Simulation:
             worker.refused(worker.backlog)
         end_ms = start_ms + self._window_ms
         self._report(window, end_ms - REPORT_BEFORE_MS)
-        view = self._close(window, gone)
+        view = self._close(window, gone, heirs)
         if (window + 1) % scenario.round_windows == 0 and not self._is_away(window):
             self._round(window, end_ms)
         return view
@@ -166,12 +171,23 @@ class Simulation:
             worker.arrive(-min(worker.backlog, int(worker.plan.demand(window) * (1 - part))))
             self._work(worker, start_ms, now_ms + worker.skew_ms)
             del self._workers[worker]
-            if self.scenario.keeps_backlog:
-                self._orphaned_work += worker.backlog
             if not worker.plan.is_killed:
                 self.balancer.receive(worker.goodbye(now_ms), now_ms)
 
-    def _come(self, window: int, now_ms: int, part: float, coming: list[MemberPlan]) -> None:
+    def _bequeath(
+        self, going: list[SimulatedWorker], newcomers: list[SimulatedWorker]
+    ) -> dict[Hashable, Hashable]:
+        """Hand on the work of those that ended; return who took whose."""
+        if not self.scenario.keeps_backlog:
+            return {}
+        for leaver, heir in zip(going, newcomers, strict=False):
+            heir.backlog += leaver.backlog
+        self._orphaned_work += sum(leaver.backlog for leaver in going[len(newcomers) :])
+        return dict(zip(going, newcomers, strict=False))
+
+    def _come(
+        self, window: int, now_ms: int, part: float, coming: list[MemberPlan]
+    ) -> list[SimulatedWorker]:
         newcomers = [self._start(plan, window, now_ms) for plan in coming]
         if not self._is_away(window):
             self.balancer.early_round(now_ms + LOOK_AGAIN_MS // 2)
@@ -179,6 +195,7 @@ class Simulation:
             demand = worker.plan.demand(window)
             worker.arrive(int(demand * (1 - part)) if window else demand)
             self._read(worker, now_ms + LOOK_AGAIN_MS)
+        return newcomers
 
     def _start(self, plan: MemberPlan, window: int, now_ms: int) -> SimulatedWorker:
         number = len(self._everybody) + 1
@@ -246,7 +263,9 @@ class Simulation:
 
     # -- the account
 
-    def _close(self, window: int, gone: list[SimulatedWorker]) -> WindowView:
+    def _close(
+        self, window: int, gone: list[SimulatedWorker], heirs: dict[Hashable, Hashable]
+    ) -> WindowView:
         """Close the account of a window: before the round at its end changes what is in force."""
         in_force = self.balancer.in_force(START_WINDOW + window)
         entries = {} if in_force is None else in_force.entries
@@ -263,7 +282,8 @@ class Simulation:
             worker.end_window(window, points, keeps_backlog=keeps_backlog)
         wanted += sum(demand.values())
         capacity = self.balancer.capacity if in_force is None else in_force.terms.capacity
-        self.outcome.even.arrived.append(self._even.step(START_WINDOW + window, capacity, demand))
+        even = self._even.step(START_WINDOW + window, capacity, demand, heirs)
+        self.outcome.even.arrived.append(even)
         view = WindowView(
             window=window,
             capacity=capacity,
