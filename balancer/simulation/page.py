@@ -27,6 +27,8 @@ from worker_sdk.wire.shares import POINTS
 
 MEMBERS_SHOWN: Final = 10
 WINDOWS_SHOWN: Final = 10
+BURST: Final = 2
+"""Demand is drawn up to so many times of what else there is to be seen."""
 
 STYLE: Final = """
 :root { color-scheme: light dark; --paper: #ffffff; --ink: #1c2127; --faint: #5b6570;
@@ -151,14 +153,20 @@ def _demand_plot(outcome: Outcome, spans: Sequence[range]) -> str:
         of("used under an even split", "even", outcome.even.arrived),
         of("capacity", "limit", [view.capacity for view in views]),
     ]
+    # A burst far above what can be served would leave nothing of the rest to be seen.
+    highest = 1.2 * max(max(part.values) for part in parts if part.name != "demand")
+    peak = max(parts[1].values)
+    is_cut = peak > BURST * highest
     drawing = lines(
         parts,
         spans,
         label="demand, use and capacity by window",
         y_label="permits a window",
         filled=True,
+        most=BURST * highest if is_cut else None,
     )
-    return drawing + legend(parts)
+    note = f"<p>Demand is cut off here; its peak is {plain(peak)}.</p>" if is_cut else ""
+    return note + drawing + legend(parts)
 
 
 def _shares_plot(outcome: Outcome, spans: Sequence[range]) -> str:
@@ -230,6 +238,7 @@ def _held_plot(outcome: Outcome, spans: Sequence[range]) -> str:
         label="held points by window",
         y_label="percent of the capacity",
         filled=True,
+        least=1.0,
         write=_percent,
     ) + legend(parts)
 

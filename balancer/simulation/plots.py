@@ -13,7 +13,7 @@ from typing import Final
 from xml.sax.saxutils import escape as _escape
 
 WIDTH, HEIGHT = 960, 260
-LEFT, RIGHT, TOP, BOTTOM = 66, 12, 22, 38
+LEFT, RIGHT, TOP, BOTTOM = 66, 14, 28, 38
 POINTS_MAX: Final = 240
 """More windows than this are drawn as so many stretches of several."""
 
@@ -75,13 +75,27 @@ def lines(
     label: str,
     y_label: str,
     filled: bool = False,
+    most: float | None = None,
+    least: float = 0.0,
     write: Callable[[float], str] = plain,
 ) -> str:
-    """Return a plot of lines over stretches of windows; the first one filled if asked for."""
-    frame = _Frame(spans, max((max(part.values, default=0.0) for part in parts), default=0.0))
+    """Return a plot of lines over stretches of windows.
+
+    Args:
+        parts: the lines; they are drawn in this order.
+        spans: the stretches.
+        label: what it shows, for who does not see it.
+        y_label: what the numbers are.
+        filled: whether the first line's area is filled.
+        most: what lies above is cut off; None for nothing.
+        least: the axis goes at least so far.
+        write: a number as text.
+    """
+    highest = max((max(part.values, default=0.0) for part in parts), default=0.0)
+    frame = _Frame(spans, max(least, highest if most is None else min(most, highest)))
     marks = []
     for number, part in enumerate(parts):
-        path = frame.path(part.values)
+        path = frame.path([min(frame.top, value) for value in part.values])
         if filled and number == 0:
             base = frame.y(0)
             closed = f"{path} L{frame.x(len(spans) - 1, 1):.1f} {base:.1f} L{LEFT} {base:.1f} Z"
@@ -152,7 +166,7 @@ class _Frame:
         self._spans = spans
         self._windows = spans[-1][-1] + 1 if spans else 1
         self.ticks = _ticks(most)
-        self._most = self.ticks[-1]
+        self.top = self.ticks[-1]
 
     def x(self, place: int, edge: int) -> float:
         """Return the left (0) or right (1) edge of a stretch."""
@@ -161,7 +175,7 @@ class _Frame:
         return LEFT + (WIDTH - LEFT - RIGHT) * window / self._windows
 
     def y(self, value: float) -> float:
-        return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * value / self._most
+        return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * value / self.top
 
     def path(self, values: Sequence[float], *, reverse: bool = False) -> str:
         """Return a stepped line; one that goes back continues a path."""
