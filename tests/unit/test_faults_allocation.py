@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import pytest
 
@@ -18,6 +19,7 @@ from balancer.core.model import (
     Snapshot,
     Strategy,
     Usage,
+    WeightRule,
 )
 from balancer.core.planner import plan
 from tests.support.fakes_repository import FakeRepository
@@ -53,8 +55,9 @@ def planned(
     now_ms: int = T0,
     memory: Memory | None = None,
     documents: tuple[Document, ...] = (),
+    weights: tuple[WeightRule, ...] = (),
 ) -> Plan:
-    policy = Policy(strategy=strategy, newcomer_reserve_points=0)
+    policy = Policy(strategy=strategy, newcomer_reserve_points=0, weights=weights)
     snapshot = Snapshot(
         shard=0,
         kind=RoundKind.REGULAR,
@@ -133,8 +136,28 @@ def test_a_pool_smaller_than_the_hosts_is_given_out_whole_and_goes_round(
         assert max(waits) <= -(-len(hosts) // capacity) + 3
 
 
-def test_parts_of_905_85_and_10_are_exact_and_their_permits_sum_to_any_capacity() -> None:
-    line = line_of(planned(accounts({"a": 905, "b": 85, "c": 10}), 1000))
+def by_demand() -> Plan:
+    return planned(accounts({"a": 905, "b": 85, "c": 10}), 1000)
+
+
+def by_weight(strategy: Strategy) -> Plan:
+    weights = tuple(WeightRule(weight, host) for host, weight in zip("abc", WEIGHTS, strict=True))
+    rows = accounts(dict.fromkeys("abc", 1000), denied=1000)
+    return planned(rows, 1000, strategy, weights=weights)
+
+
+WEIGHTS = (905, 85, 10)
+
+
+@pytest.mark.parametrize(
+    "divided",
+    [by_demand, partial(by_weight, Strategy.MAX_MIN), partial(by_weight, Strategy.EQUAL)],
+    ids=["demand", "weight, max_min", "weight, equal"],
+)
+def test_parts_of_905_85_and_10_are_exact_and_their_permits_sum_to_any_capacity(
+    divided: Callable[[], Plan],
+) -> None:
+    line = line_of(divided())
     assert points_of(line) == {"a": 905_000_000, "b": 85_000_000, "c": 10_000_000}
     for window in WINDOWS:
         permits = permits_in(line, window, 100)
