@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from balancer.core.memory import Memory
 from balancer.core.model import Destination, MemberRecord, Reason, Usage
@@ -102,6 +102,9 @@ class UsageLog(Protocol):
 
 
 # ---------------------------------------------------------------- repository
+
+REASONS_MAX: Final = 1_000
+"""So many reasons are read at once where nobody says how many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,8 +247,13 @@ class Repository(Protocol):
         """Replace the reasons of a shard's last round."""
         ...
 
-    async def load_reasons(self, destination: str, host: str) -> Sequence[tuple[int, Reason]]:
-        """Return (epoch, reason) of the last round for a host's members."""
+    async def load_reasons(
+        self, destination: str, host: str | None = None, *, limit: int = REASONS_MAX
+    ) -> Sequence[tuple[int, Reason]]:
+        """Return (epoch, reason) of the last round: of a host's members, or of all.
+
+        The largest shares come first, of equal ones by name; at most ``limit``.
+        """
         ...
 
 
@@ -333,4 +341,8 @@ class Metrics(Protocol):
 
     def observe(self, name: str, value: float, labels: Mapping[str, str] | None = None) -> None:
         """Add to a histogram."""
+        ...
+
+    def forget(self, name: str, labels: Mapping[str, str]) -> None:
+        """Take away a gauge with these labels, if there is one: there is nothing to measure."""
         ...

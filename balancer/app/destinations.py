@@ -7,13 +7,14 @@ no way by which changes come and no store.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, Final
 
+from balancer.app.policies import check_minimum, policy_to_values
 from balancer.core.model import Destination, Policy
 from balancer.errors import PolicyError
 from worker_sdk.errors import WireError
-from worker_sdk.wire.distribution import CLOSED
+from worker_sdk.wire.shares import POINTS
 from worker_sdk.wire.strict import check_name
 
 WINDOW_SECONDS: Final = 60
@@ -61,6 +62,10 @@ def changed(
             "or be a multiple of it"
         )
     base = live.policy if live is not None else Policy()
+    least = policy.get("minimum_points", base.minimum_points)
+    most = policy.get("maximum_points", base.maximum_points)
+    if 0 <= least <= POINTS and 0 < most <= POINTS:  # else the fault of one alone is told
+        check_minimum(least, most)
     return Destination(
         name=name,
         capacity=capacity,
@@ -72,15 +77,10 @@ def changed(
 
 def as_json(destination: Destination) -> dict[str, object]:
     """Return the destination as JSON values; a change takes the same form."""
-    policy = asdict(destination.policy)
-    policy["strategy"] = destination.policy.strategy.value
-    policy["pacing"] = destination.policy.pacing.value
-    if destination.policy.on_expiry == CLOSED:
-        policy["on_expiry"] = "closed"
     return {
         "name": destination.name,
         "capacity": destination.capacity,
         "window_seconds": destination.window_seconds,
-        "policy": policy,
+        "policy": policy_to_values(destination.policy),
         "changed_at_ms": destination.changed_at_ms,
     }

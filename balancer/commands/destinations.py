@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from balancer.commands.common import config_option, json_option, percent, print_json, print_table
+from balancer.commands.common import config_option, json_option, print_json, print_table
+from balancer.commands.policy_options import policy_lines, policy_options, policy_parts
 
 if TYPE_CHECKING:
     from balancer.core.model import Destination
     from balancer.settings import Settings
-
-POINTS_OF_A_PERCENT = 10_000_000
 
 
 @click.group()
@@ -80,20 +79,7 @@ def show(*, name: str, config_file: Path | None, as_json: bool) -> None:
 @click.argument("name")
 @click.option("--capacity", type=int, help="Permits a window for all workers together; 0 closes.")
 @click.option("--window-seconds", type=int, help="Length of a window; fixed once set.  [60]")
-@click.option(
-    "--strategy", type=click.Choice(["max_min", "equal", "surplus"]), help="How shares come about."
-)
-@click.option(
-    "--newcomer-reserve-percent",
-    type=click.FloatRange(0, 50),
-    help="Part that no regular round plans, so that newcomers start at once.  [1]",
-)
-@click.option("--valid-for-seconds", type=int, help="How long safe shares outlive a publication.")
-@click.option("--on-expiry-permille", type=int, help="Thousandths of them that remain after that.")
-@click.option("--on-expiry-seconds", type=int, help="For how long those remain.")
-@click.option("--guard-ms", type=int, help="Nothing is granted so near a window's edge.  [250]")
-@click.option("--pacing", type=click.Choice(["even", "window"]), help="Release within a window.")
-@click.option("--enforce/--trial", default=None, help="--trial lets workers pass and only counts.")
+@policy_options
 @config_option
 @json_option
 def set_destination(*, name: str, config_file: Path | None, as_json: bool, **options: Any) -> None:
@@ -121,34 +107,11 @@ async def _set(
             name,
             capacity=options["capacity"],
             window_seconds=options["window_seconds"],
-            policy=_policy(options),
+            policy=policy_parts(options),
             now_ms=time.time_ns() // 1_000_000,
             round_seconds=settings.round_seconds,
         )
         return destination, await repository.put_destination(destination)
-
-
-def _policy(options: Mapping[str, Any]) -> dict[str, Any]:
-    from balancer.core.model import Strategy  # noqa: PLC0415
-    from worker_sdk.wire.distribution import OnExpiry, Pacing  # noqa: PLC0415
-
-    names = ("strategy", "valid_for_seconds", "guard_ms", "pacing", "enforce")
-    policy: dict[str, Any] = {
-        field: options[field] for field in names if options[field] is not None
-    }
-    if "strategy" in policy:
-        policy["strategy"] = Strategy(policy["strategy"])
-    if "pacing" in policy:
-        policy["pacing"] = Pacing(policy["pacing"])
-    reserve = options["newcomer_reserve_percent"]
-    if reserve is not None:
-        policy["newcomer_reserve_points"] = round(reserve * POINTS_OF_A_PERCENT)
-    permille, seconds = options["on_expiry_permille"], options["on_expiry_seconds"]
-    if (permille is None) != (seconds is None):
-        raise click.UsageError("--on-expiry-permille and --on-expiry-seconds go together")
-    if permille is not None:
-        policy["on_expiry"] = OnExpiry(permille, seconds * 1000)
-    return policy
 
 
 @destinations.command(short_help="Close a destination, and forget it later.")
@@ -178,11 +141,5 @@ def _tell(value: Mapping[str, Any], *, as_json: bool) -> None:
         return
     click.echo(f"  capacity           {value['capacity']} permits a window")
     click.echo(f"  window             {value['window_seconds']} s")
-    for field, setting in value["policy"].items():
-        if field.endswith("_points"):
-            told = percent(setting)
-        elif setting is None or setting == ():
-            told = "default" if field == "valid_for_seconds" else "none"
-        else:
-            told = str(setting)
-        click.echo(f"  {field.removesuffix('_points').replace('_', ' '):18} {told}")
+    for line in policy_lines(value["policy"]):
+        click.echo(line)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import cast
 
 import pytest
@@ -12,11 +12,20 @@ import pytest
 from balancer.adapters.postgres.repository import PostgresRepository
 from balancer.adapters.postgres.schema import migrate
 from balancer.core.memory import Memory
-from balancer.core.model import Destination, MemberRecord, Policy, Reason, Usage
+from balancer.core.model import (
+    Destination,
+    MemberRecord,
+    Policy,
+    Reason,
+    Strategy,
+    Usage,
+    WeightRule,
+)
 from balancer.errors import ConflictError
 from balancer.ports import AcceptedBatch, Repository, StoredCounts
 from tests.support.fakes_repository import FakeRepository
 from tests.support.memories import memory_of
+from worker_sdk.wire.distribution import OnExpiry, Pacing
 from worker_sdk.wire.usage import MemberState, UsageBatch, UsageTuple
 
 T0 = 1_800_000_000_000
@@ -231,6 +240,34 @@ async def test_a_destination_is_created_changed_removed_and_forgotten(
     assert len(await repository.list_destinations(include_removed=True)) == 1
 
 
+async def test_every_value_of_a_policy_is_read_back_as_it_was_stored(
+    repository: Repository,
+) -> None:
+    policy = Policy(
+        strategy=Strategy.SURPLUS,
+        shadow=Strategy.EQUAL,
+        weights=(WeightRule(3, "wéb-*"), WeightRule(2, None, "batch"), WeightRule(1, "a", "b")),
+        minimum_points=1,
+        maximum_points=999_999_999,
+        head_room_permille=0,
+        newcomer_reserve_points=0,
+        peak_decay_permille=1,
+        expect_recurring=False,
+        safe_permille=2,
+        valid_for_seconds=90,
+        on_expiry=OnExpiry(5, 6),
+        guard_ms=7,
+        pacing=Pacing.WINDOW,
+        enforce=False,
+    )
+    changed = [field.name for field in fields(Policy)]
+    assert all(getattr(policy, name) != getattr(Policy(), name) for name in changed)
+    for stored in (policy, Policy()):
+        await repository.put_destination(Destination("db", 100, 60, stored, T0))
+        (found,) = await repository.list_destinations()
+        assert found.policy == stored
+
+
 async def test_a_lease_is_renewed_by_its_holder_and_taken_over_once_expired(
     repository: Repository,
 ) -> None:
@@ -294,3 +331,23 @@ async def test_reasons_are_those_of_the_last_round(repository: Repository) -> No
     await repository.store_reasons(0, 2, [reason("i1", 3)])
     assert await repository.load_reasons("db", "h") == [(2, reason("i1", 3))]
     assert await repository.load_reasons("db", "other") == []
+
+
+async def test_reasons_of_a_whole_destination_come_largest_first(repository: Repository) -> None:
+    def reason(host: str, instance: str, share_points: int, shadow: int | None = None) -> Reason:
+        counts = (1, 1, 0, 0, 1, 1, 0, share_points, 0)
+        more = {"wanted_permits": 7, "weight": 3, "shadow_points": shadow}
+        return Reason("db", host, instance, "level", *counts, level_permits=2, **more)
+
+    given = [
+        reason("b", "i1", 10**9),
+        reason("a", "i2", 9, shadow=4),
+        reason("a", "i1", 9),
+        reason("c", "i1", 100),
+    ]
+    await repository.store_reasons(0, 5, given)
+    b, a2, a1, c = ((5, entry) for entry in given)
+    assert await repository.load_reasons("db") == [b, c, a1, a2]
+    assert await repository.load_reasons("db", limit=2) == [b, c]
+    assert await repository.load_reasons("db", "a", limit=1) == [a1]
+    assert await repository.load_reasons("other") == []

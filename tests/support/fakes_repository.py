@@ -8,7 +8,13 @@ from dataclasses import dataclass, field, replace
 from balancer.core.memory import Memory
 from balancer.core.model import Destination, MemberRecord, Reason, Usage
 from balancer.errors import BalancerError, ConflictError
-from balancer.ports import AcceptedBatch, LeaseRecord, ShardRows, StoredCounts
+from balancer.ports import (
+    REASONS_MAX,
+    AcceptedBatch,
+    LeaseRecord,
+    ShardRows,
+    StoredCounts,
+)
 from worker_sdk.wire.distribution import Member
 from worker_sdk.wire.usage import MemberState
 
@@ -209,7 +215,12 @@ class FakeRepository:
             key = (reason.destination, reason.host, reason.instance)
             self._reasons[key] = (epoch, reason)
 
-    async def load_reasons(self, destination: str, host: str) -> Sequence[tuple[int, Reason]]:
-        return [
-            kept for key, kept in sorted(self._reasons.items()) if key[:2] == (destination, host)
+    async def load_reasons(
+        self, destination: str, host: str | None = None, *, limit: int = REASONS_MAX
+    ) -> Sequence[tuple[int, Reason]]:
+        found = [
+            (-kept[1].share_points, key, kept)
+            for key, kept in self._reasons.items()
+            if key[0] == destination and host in (None, key[1])
         ]
+        return [kept for _, _, kept in sorted(found, key=lambda row: row[:2])][:limit]

@@ -40,3 +40,6 @@ class CountingMetrics:
 
     def observe(self, name: str, value: float, labels: Mapping[str, str] | None = None) -> None:
         self.counts[self._key(name, labels)] += 1
+
+    def forget(self, name: str, labels: Mapping[str, str]) -> None:
+        self.gauges.pop(self._key(name, labels), None)

@@ -10,9 +10,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from balancer.core.model import Strategy
+from balancer.app.policies import NULLABLE, values_to_parts
 from balancer.errors import PolicyError
-from worker_sdk.wire.distribution import CLOSED, OnExpiry, Pacing
 
 FAULTS_MAX = 5
 
@@ -35,8 +34,19 @@ class _OnExpiry(_Strict):
     for_ms: int
 
 
+class _Weight(_Strict):
+    weight: int
+    host: str | None = None
+    group: str | None = None
+
+
 class _Policy(_Strict):
     strategy: Literal["max_min", "equal", "surplus"] | None = None
+    shadow: Literal["max_min", "equal", "surplus"] | None = None
+    weights: list[_Weight] | None = None
+    minimum_points: int | None = None
+    maximum_points: int | None = None
+    head_room_permille: int | None = None
     newcomer_reserve_points: int | None = None
     peak_decay_permille: int | None = None
     expect_recurring: bool | None = None
@@ -59,7 +69,7 @@ class _Destination(_Strict):
 def read_change(body: bytes, name: str) -> Change:
     """Return the change in a body: JSON as ``GET /destinations/<name>`` gives it, or parts of it.
 
-    A null is taken for "not named", but for ``valid_for_seconds``, where it is the default.
+    A null is taken for "not named", but for the values in `NULLABLE`, where it is one.
 
     Raises:
         PolicyError: one sentence naming each value and its fault.
@@ -76,21 +86,10 @@ def read_change(body: bytes, name: str) -> Change:
 def _policy(policy: _Policy | None) -> dict[str, Any]:
     if policy is None:
         return {}
-    named = {
-        name: getattr(policy, name)
-        for name in policy.model_fields_set
-        if name == "valid_for_seconds" or getattr(policy, name) is not None
-    }
-    if "strategy" in named:
-        named["strategy"] = Strategy(named["strategy"])
-    if "pacing" in named:
-        named["pacing"] = Pacing(named["pacing"])
-    rule = named.get("on_expiry")
-    if rule == "closed":
-        named["on_expiry"] = CLOSED
-    elif isinstance(rule, _OnExpiry):
-        named["on_expiry"] = OnExpiry(rule.permille, rule.for_ms)
-    return named
+    given = policy.model_dump(exclude_unset=True)
+    return values_to_parts(
+        {name: given[name] for name in given if name in NULLABLE or given[name] is not None}
+    )
 
 
 def _told(error: ValidationError) -> str:

@@ -32,6 +32,7 @@ class PrometheusMetrics:
         self._counters: dict[str, Counter] = {}
         self._gauges: dict[str, Gauge] = {}
         self._histograms: dict[str, Histogram] = {}
+        self._labels = {metric.name: metric.labels for metric in CATALOGUE}
         for metric in CATALOGUE:
             meaning = f"{metric.meaning} ({metric.unit})."
             if metric.kind == "counter":
@@ -65,6 +66,10 @@ class PrometheusMetrics:
         """See the port."""
         histogram = self._histograms[name]
         (histogram.labels(**labels) if labels else histogram).observe(value)
+
+    def forget(self, name: str, labels: Mapping[str, str]) -> None:
+        """See the port."""
+        self._gauges[name].remove(*(labels[label] for label in self._labels[name]))
 
     def text(self) -> bytes:
         """Return every metric in the text form."""

@@ -137,6 +137,7 @@ SELECT d, h, i, $1::integer, $2::bigint, r
 FROM unnest($3::text[], $4::text[], $5::text[], $6::jsonb[]) AS rows(d, h, i, r);
 
 -- name: load_reasons
--- The reasons of a host's members.
-SELECT epoch, reason FROM permit_reason WHERE destination = $1::text AND host = $2::text
-ORDER BY instance;
+-- The reasons of a host's members, or of all, largest shares first.
+SELECT epoch, reason FROM permit_reason
+WHERE destination = $1::text AND ($2::text IS NULL OR host = $2::text)
+ORDER BY (reason->>'share_points')::bigint DESC, host, instance LIMIT $3::integer;

@@ -21,7 +21,13 @@ from balancer.adapters.postgres.statements import STATEMENTS
 from balancer.core.memory import Memory
 from balancer.core.model import Destination, Reason
 from balancer.errors import BalancerError, ConflictError, RefusedError, UnavailableError
-from balancer.ports import AcceptedBatch, LeaseRecord, ShardRows, StoredCounts
+from balancer.ports import (
+    REASONS_MAX,
+    AcceptedBatch,
+    LeaseRecord,
+    ShardRows,
+    StoredCounts,
+)
 
 CONNECT_SECONDS: Final = 10
 COMMAND_SECONDS: Final = 30
@@ -53,7 +59,8 @@ async def _translated(what: str) -> AsyncIterator[None]:
     except _TRANSIENT as error:
         if isinstance(error, ValueError):  # the driver's own: a value does not fit its column
             raise RefusedError(f"PostgreSQL refused to {what}: {error}") from error
-        raise UnavailableError(f"PostgreSQL could not {what}: {error}") from error
+        told = str(error) or f"no answer in time ({type(error).__name__})"
+        raise UnavailableError(f"PostgreSQL could not {what}: {told}") from error
     except asyncpg.PostgresError as error:
         raise BalancerError(f"PostgreSQL refused to {what}: {error}") from error
 
@@ -267,9 +274,11 @@ class PostgresRepository:
             await connection.execute(STATEMENTS["delete_reasons"], names)
             await connection.execute(STATEMENTS["insert_reasons"], shard, epoch, *table)
 
-    async def load_reasons(self, destination: str, host: str) -> Sequence[tuple[int, Reason]]:
+    async def load_reasons(
+        self, destination: str, host: str | None = None, *, limit: int = REASONS_MAX
+    ) -> Sequence[tuple[int, Reason]]:
         """See the port."""
-        found = await self._rows("tell reasons", "load_reasons", destination, host)
+        found = await self._rows("tell reasons", "load_reasons", destination, host, limit)
         return [(row["epoch"], rows.to_reason(row["reason"])) for row in found]
 
     async def _rows(self, what: str, name: str, *arguments: Any) -> list[asyncpg.Record]:

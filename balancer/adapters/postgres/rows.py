@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
+from dataclasses import fields
+from typing import Any, Final
 
-from balancer.core.model import Destination, MemberRecord, Policy, Reason, Strategy, Usage
+from balancer.app.policies import policy_to_values, stored_policy
+from balancer.core.model import Destination, MemberRecord, Policy, Reason, Usage
 from balancer.ports import AcceptedBatch
-from worker_sdk.wire.distribution import OnExpiry, Pacing
 from worker_sdk.wire.usage import MemberState
 
 Columns = list[list[Any]]
+
+_REASON_FIELDS: Final = frozenset(field.name for field in fields(Reason))
 
 
 def columns(rows: Sequence[Sequence[Any]], width: int) -> Columns:
@@ -111,20 +113,16 @@ def to_usage(row: Sequence[Any]) -> Usage:
 
 def policy_to_json(policy: Policy) -> str:
     """Return a policy as JSON text."""
-    return json.dumps(asdict(policy))
+    return json.dumps(policy_to_values(policy))
 
 
 def policy_from_json(text: str) -> Policy:
-    """Return a policy from JSON text.
+    """Return a policy from JSON text; an older or newer version may have written it.
 
     Raises:
         PolicyError: where a value is out of bounds.
     """
-    value = json.loads(text)
-    value["strategy"] = Strategy(value["strategy"])
-    value["pacing"] = Pacing(value["pacing"])
-    value["on_expiry"] = OnExpiry(**value["on_expiry"])
-    return Policy(**value)
+    return stored_policy(json.loads(text))
 
 
 def to_destination(row: Mapping[str, Any]) -> Destination:
@@ -140,5 +138,6 @@ def to_destination(row: Mapping[str, Any]) -> Destination:
 
 
 def to_reason(text: str) -> Reason:
-    """Return a reason from JSON text."""
-    return Reason(**json.loads(text))
+    """Return a reason from JSON text; what a newer version wrote beside it is left out."""
+    value = json.loads(text)
+    return Reason(**{name: value[name] for name in value if name in _REASON_FIELDS})
