@@ -32,7 +32,7 @@ def kind_for(largest: int) -> Kind:
 
 def ints(values: Iterable[int], kind: Kind = SMALL) -> Ints:
     """Return a column of ``values``."""
-    return np.array(list(values), dtype=kind)
+    return np.fromiter(values, dtype=kind)
 
 
 def zeros(count: int, kind: Kind = SMALL) -> Ints:

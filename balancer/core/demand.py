@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final
 
 import numpy as np
@@ -28,6 +29,8 @@ GROWTH_PERCENT: Final = 110
 
 SHORTEST_PART: Final = 10
 """A stretch counts as at least this part of a window, so that a short one is not blown up."""
+
+_COLUMNS: Final = ("from_ms", "instant_ms", "granted", "used", "denied", "starved_ms", "busy_ms")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,18 +56,20 @@ class Accounts:
     @classmethod
     def of(cls, usages: Sequence[Usage], window_ms: int) -> Accounts:
         """Return the columns of ``usages``."""
-        longest_ms = max((usage.instant_ms - usage.from_ms for usage in usages), default=0)
-        most = max((max(usage.used, usage.granted) for usage in usages), default=0)
-        kind = kind_for(2 * SHORTEST_PART * most * max(longest_ms, window_ms))
-        span_ms = ints((usage.instant_ms - usage.from_ms for usage in usages), kind)
+        column = {name: ints(map(attrgetter(name), usages)) for name in _COLUMNS}
+        span_ms = column["instant_ms"] - column["from_ms"]
+        longest_ms = max(int(span_ms.max(initial=0)), window_ms)
+        most = max(int(column["used"].max(initial=0)), int(column["granted"].max(initial=0)))
+        kind = kind_for(2 * SHORTEST_PART * most * longest_ms)
+        span_ms = span_ms.astype(kind)
         return cls(
             span_ms=span_ms,
             counted_ms=np.maximum(span_ms, max(window_ms // SHORTEST_PART, 1)),
-            granted=ints((usage.granted for usage in usages), kind),
-            used=ints((usage.used for usage in usages), kind),
-            denied=ints((usage.denied for usage in usages), kind),
-            starved_ms=ints((usage.starved_ms for usage in usages), kind),
-            busy_ms=ints((usage.busy_ms for usage in usages), kind),
+            granted=column["granted"].astype(kind),
+            used=column["used"].astype(kind),
+            denied=column["denied"].astype(kind),
+            starved_ms=column["starved_ms"].astype(kind),
+            busy_ms=column["busy_ms"].astype(kind),
             window_ms=window_ms,
         )
 

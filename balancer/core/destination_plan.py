@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Final
 
 import numpy as np
@@ -203,7 +204,7 @@ def _wishes(
         is_foreseen = has & ((foreseen > asked) | (asked <= rates))
         wanted = np.where(is_foreseen, foreseen, asked)
     silence_ms = SILENCE_TENTHS * max(round_ms, window_ms)
-    seen_ms = ints(usage.seen_ms for usage in usages)
+    seen_ms = ints(map(attrgetter("seen_ms"), usages))
     wishes = _Wishes(
         members=trails.members,
         usages=usages,
@@ -230,9 +231,7 @@ def _claims(
 ) -> Claims:
     """Return the claims in points; ``limits`` are the capacity and the budget."""
     capacity, budget = limits
-    shares_before = (
-        {entry.member: share_points(entry.intervals) for entry in before.entries} if before else {}
-    )
+    known = before.by_member if before is not None else {}
     lower = reserved
     if policy.minimum_points:
         minimum = np.where(wishes.silent, 0, policy.minimum_points)
@@ -250,7 +249,10 @@ def _claims(
         repeated=points_of(wishes.repeated, capacity),
         peak=points_of(trails.peak, capacity),
         used=points_of(wishes.rates, capacity),
-        share_before=ints(shares_before.get(member, 0) for member in wishes.members),
+        share_before=ints(
+            share_points(entry.intervals) if (entry := known.get(member)) is not None else 0
+            for member in wishes.members
+        ),
         saturated=wishes.accounts.is_saturated(),
         silent=wishes.silent,
     )
@@ -299,7 +301,7 @@ def _line(
     safe: Ints,
     gone: Mapping[Member, tuple[int, int]],
 ) -> DestinationShares:
-    known = {entry.member: entry for entry in before.entries} if before is not None else {}
+    known = before.by_member if before is not None else {}
     starts, ends, safes = layout.start.tolist(), layout.end.tolist(), safe.tolist()
     entries = []
     for row in layout.order:

@@ -7,10 +7,11 @@ returns sentences, none if all is well. Knows nothing of how the document came a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
 from balancer.core.model import MemberRecord
-from worker_sdk.wire.distribution import DestinationShares, Document, Member
-from worker_sdk.wire.shares import POINTS, Interval
+from worker_sdk.wire.distribution import DestinationShares, Document, Entry, Member
+from worker_sdk.wire.shares import POINTS, Interval, share_points
 
 
 def shares_fit(document: Document) -> list[str]:
@@ -26,19 +27,18 @@ def shares_fit(document: Document) -> list[str]:
             elif start < position:
                 faults.append(f"{name}: intervals overlap at {start}")
             position = max(position, end)
-        names = {entry.member for entry in shares.entries}
-        if len(names) != len(shares.entries):
+        if len(shares.by_member) != len(shares.entries):
             faults.append(f"{name}: a member has two entries")
         faults.extend(
             f"{name}: safe points of {entry.host} pass its share"
             for entry in shares.entries
-            if entry.safe_points > sum(end - start for start, end in entry.intervals)
+            if entry.safe_points > share_points(entry.intervals)
         )
     return faults
 
 
 def _pieces(shares: DestinationShares) -> list[Interval]:
-    pieces = [interval for entry in shares.entries for interval in entry.intervals]
+    pieces = list(chain.from_iterable(entry.intervals for entry in shares.entries))
     return pieces + [(hold.start, hold.end) for hold in shares.holds]
 
 
@@ -148,18 +148,15 @@ def promises_kept(document: Document, destination: str, needed: Mapping[Member, 
     for shares in document.destinations:
         if shares.terms.destination != destination:
             continue
-        longest = {
-            entry.member: max((end - start for start, end in entry.intervals), default=0)
-            for entry in shares.entries
-        }
+        known = shares.by_member
         holds = sorted(hold.end - hold.start for hold in shares.holds)
         without_entry = sorted(
-            points for member, points in needed.items() if points and member not in longest
+            points for member, points in needed.items() if points and member not in known
         )
         faults = [
             f"{destination}: {member[0]} may still spend more than its interval keeps"
             for member, points in needed.items()
-            if member in longest and longest[member] < points
+            if member in known and _longest(known[member]) < points
         ]
         if any(
             kept < points for kept, points in zip(holds[::-1], without_entry[::-1], strict=False)
@@ -169,3 +166,9 @@ def promises_kept(document: Document, destination: str, needed: Mapping[Member, 
             faults.append(f"{destination}: a hold is missing")
         return faults
     return []
+
+
+def _longest(entry: Entry) -> int:
+    if len(entry.intervals) == 1:  # nearly always
+        return entry.intervals[0][1] - entry.intervals[0][0]
+    return max((end - start for start, end in entry.intervals), default=0)

@@ -19,18 +19,18 @@ from worker_sdk.wire.shares import POINTS, Interval, interval_permits, rotation_
 
 def stable_order(members: Collection[Member], before: DestinationShares | None) -> list[Member]:
     """Return the members in the order of their intervals in ``before``; new ones last, by name."""
-    wanted = set(members)
-    known: list[Member] = []
-    if before is not None:
-        placed = [
-            (entry.intervals[0][0], entry.member)
-            for entry in before.entries
-            if entry.intervals and entry.member in wanted
-        ]
-        placed.sort()
-        known = [member for _, member in placed]
-    wanted.difference_update(known)
-    return known + sorted(wanted)
+    if before is None:
+        return sorted(members)
+    placed = [
+        (entry.intervals[0][0], member)
+        for member, entry in before.by_member.items()
+        if entry.intervals and member in members
+    ]
+    placed.sort()  # nearly sorted already
+    known = [member for _, member in placed]
+    if len(known) == len(members):
+        return known
+    return known + sorted(set(members).difference(known))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -5,9 +5,9 @@ stand as they are; puts demand, strategy, reservations and layout together. Know
 or log: `plan` is a function of the snapshot, the memory and the present instant.
 
 Rules named in reasons: ``asked`` (got what it asked), ``foreseen`` (got what its past foretells),
-``level`` (limited to the max-min level), ``expected``, ``head-room``, ``repeated`` and ``peak``
-(spare capacity above its want: by what came back three times, by policy, by what came back twice,
-by a recent peak), ``minimum`` and ``maximum`` (the policy's),
+``level`` (limited to the max-min level), ``expected``, ``head-room``, ``repeated``, ``peak`` and
+``kept`` (spare capacity above its want: by what came back three times, by policy, by what came back
+twice, by a recent peak, by its share until now), ``minimum`` and ``maximum`` (the policy's),
 ``reserved`` (kept for what it may still spend), ``silent`` (not heard of for 1.4 rounds), ``even``,
 ``used`` and ``surplus`` (the other strategies), ``held`` (the capacity was lowered below what is
 promised).
@@ -115,9 +115,11 @@ def plan(snapshot: Snapshot, memory: Memory, now_ms: int) -> Plan:
 def _usage_by_destination(snapshot: Snapshot, now_ms: int) -> dict[str, dict[Member, Usage]]:
     gone = {record.member for record in snapshot.members if record.left_ms is not None}
     usage: dict[str, dict[Member, Usage]] = {}
+    oldest_ms = now_ms - snapshot.ttl_ms
     for account in snapshot.usage:
-        if account.member not in gone and now_ms - account.seen_ms < snapshot.ttl_ms:
-            usage.setdefault(account.destination, {})[account.member] = account
+        member = (account.host, account.instance)
+        if account.seen_ms > oldest_ms and member not in gone:
+            usage.setdefault(account.destination, {})[member] = account
     return usage
 
 

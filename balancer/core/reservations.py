@@ -9,42 +9,43 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from balancer.core.model import MemberRecord
-from worker_sdk.wire.distribution import Document, Member, Terms
+from worker_sdk.wire.distribution import DestinationShares, Document, Member, Terms
 from worker_sdk.wire.shares import POINTS, points_for_permits, safe_permits
+
+_NOTHING = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
-    """One document's promise of safe permits to one member.
+class Promises:
+    """What one document promises for one destination.
 
     Attributes:
         epoch: of the document.
-        permits: that its safe points give a window.
         until_ms: windows that end later are not covered by it any more.
+        line: the destination's; its safe points are what is promised.
     """
 
     epoch: int
-    permits: int
     until_ms: int
+    line: DestinationShares
+
+    def permits(self, member: Member) -> int:
+        """Return what its safe points give a member in a window."""
+        entry = self.line.by_member.get(member)
+        return 0 if entry is None else safe_permits(self.line.terms.capacity, entry.safe_points)
 
 
-def promises_of(documents: Sequence[Document], destination: str) -> dict[Member, list[Promise]]:
-    """Return what the documents promise for one destination, by member."""
-    promises: dict[Member, list[Promise]] = {}
-    for document in documents:
-        for shares in document.destinations:
-            if shares.terms.destination != destination:
-                continue
-            until_ms = promise_until_ms(document, shares.terms)
-            for entry in shares.entries:
-                permits = safe_permits(shares.terms.capacity, entry.safe_points)
-                if permits > 0:
-                    promises.setdefault(entry.member, []).append(
-                        Promise(document.epoch, permits, until_ms)
-                    )
-    return promises
+def promises_of(documents: Sequence[Document], destination: str) -> list[Promises]:
+    """Return what the documents promise for one destination, a value a document."""
+    return [
+        Promises(document.epoch, promise_until_ms(document, line.terms), line)
+        for document in documents
+        for line in document.destinations
+        if line.terms.destination == destination
+    ]
 
 
 def promise_until_ms(document: Document, terms: Terms) -> int:
@@ -54,7 +55,7 @@ def promise_until_ms(document: Document, terms: Terms) -> int:
 
 
 def reserved_permits(
-    promises: Mapping[Member, Sequence[Promise]],
+    promises: Sequence[Promises],
     members: Mapping[Member, MemberRecord],
     *,
     start_ms: int,
@@ -66,24 +67,29 @@ def reserved_permits(
     A goodbye or an acknowledgement counts only if it was seen before ``start_ms``; an
     acknowledgement of an epoch that was never published counts for nothing.
     """
+    # Most have acknowledged the newest, so that an older document concerns few.
+    by_epoch: dict[int, list[Member]] = {}
+    for member, record in members.items():
+        if record.left_ms is not None and record.left_ms < start_ms:
+            continue
+        epoch = record.acknowledged_epoch
+        if epoch > largest_epoch or record.acknowledged_ms >= start_ms:
+            epoch = 0
+        by_epoch.setdefault(epoch, []).append(member)
     reserved: dict[Member, tuple[int, int]] = {}
-    for member, made in promises.items():
-        record = members.get(member)
-        acknowledged = 0
-        if record is not None:
-            if record.left_ms is not None and record.left_ms < start_ms:
+    for promised in promises:
+        if start_ms + window_ms > promised.until_ms:
+            continue
+        concerned = [list(promised.line.by_member.keys() - members.keys())]
+        concerned += [known for epoch, known in by_epoch.items() if epoch <= promised.epoch]
+        for member in chain.from_iterable(concerned):
+            permits = promised.permits(member)
+            if permits <= 0:
                 continue
-            if record.acknowledged_ms < start_ms and record.acknowledged_epoch <= largest_epoch:
-                acknowledged = record.acknowledged_epoch
-        live = [
-            promise
-            for promise in made
-            if promise.epoch >= acknowledged and start_ms + window_ms <= promise.until_ms
-        ]
-        if live:
+            known_permits, known_until_ms = reserved.get(member, _NOTHING)
             reserved[member] = (
-                max(promise.permits for promise in live),
-                max(promise.until_ms for promise in live),
+                max(known_permits, permits),
+                max(known_until_ms, promised.until_ms),
             )
     return reserved
 

@@ -18,8 +18,8 @@ from balancer.ports import DocumentStore
 from tests.support.fakes_store import MemoryDocumentStore, Objects
 from tests.support.real_clients import s3_client
 from tests.unit.test_view import T0, document
-from worker_sdk.wire.distribution import Document, OnExpiry, document_key
-from worker_sdk.wire.pointer import pointer_key
+from worker_sdk.wire.distribution import Document, OnExpiry
+from worker_sdk.wire.pointer import document_key, pointer_key
 
 VALID_MS = 180_000
 FAR_FUTURE_MS = 4_000_000_000_000

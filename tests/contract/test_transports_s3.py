@@ -20,20 +20,16 @@ from worker_sdk.errors import ConfigurationError, TransportError
 from worker_sdk.transports import s3 as s3_module
 from worker_sdk.transports.base import Identity
 from worker_sdk.transports.s3 import S3Source, parse_s3_url
-from worker_sdk.wire.distribution import (
-    Document,
-    document_key,
-    encode_document,
-    read_own_shares,
-    sha256_hex,
-)
+from worker_sdk.wire.distribution import Document, encode_document, read_own_shares
 from worker_sdk.wire.pointer import (
     LAYOUT_KEY,
     PointedDocument,
     Pointer,
+    document_key,
     encode_layout,
     encode_pointer,
     pointer_key,
+    sha256_hex,
 )
 
 IDENTITY = Identity("worker-07", "5f0c9a52d1e84b7c", ("orders-db", "billing"))

@@ -18,11 +18,16 @@ from worker_sdk.wire.distribution import (
     OnExpiry,
     Pacing,
     Terms,
-    document_key,
     encode_document,
+)
+from worker_sdk.wire.pointer import (
+    PointedDocument,
+    Pointer,
+    document_key,
+    encode_layout,
+    encode_pointer,
     sha256_hex,
 )
-from worker_sdk.wire.pointer import PointedDocument, Pointer, encode_layout, encode_pointer
 from worker_sdk.wire.usage import MemberState, UsageBatch, UsageTuple, encode_batch
 
 FOLDER: Final = Path(__file__).parent

@@ -30,7 +30,7 @@ from tests.support.real_clients import s3_client
 from tests.support.report_line import TTL_MS, WAIT_SECONDS, Line, body
 from tests.support.service_doubles import CountingMetrics
 from tests.support.waiting import until
-from worker_sdk.wire.distribution import document_key
+from worker_sdk.wire.pointer import document_key
 
 MIB = 1024 * 1024
 

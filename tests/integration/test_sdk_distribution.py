@@ -21,17 +21,17 @@ from worker_sdk.wire.distribution import (
     Entry,
     Pacing,
     Terms,
-    document_key,
     encode_document,
-    sha256_hex,
 )
 from worker_sdk.wire.pointer import (
     LAYOUT_KEY,
     PointedDocument,
     Pointer,
+    document_key,
     encode_layout,
     encode_pointer,
     pointer_key,
+    sha256_hex,
 )
 from worker_sdk.wire.shares import POINTS
 from worker_sdk.wire.usage import USAGE_TOPIC, MemberState

@@ -16,7 +16,7 @@ from balancer.core import destination_plan, early, invariants, planner, reservat
 from balancer.core.learning import Learning
 from balancer.core.lineage import Lineage
 from balancer.core.model import MemberRecord
-from balancer.core.reservations import Promise
+from balancer.core.reservations import Promises
 from tests.simulation.test_adversary import check_calm, run
 from tests.support import world as world_module
 from tests.support.adversary import LIVES
@@ -41,7 +41,7 @@ def releases_count_at_once(patch: Patch) -> None:
     real = reservations.reserved_permits
 
     def lax(
-        promises: Mapping[Member, Sequence[Promise]],
+        promises: Sequence[Promises],
         members: Mapping[Member, MemberRecord],
         **rest: int,
     ) -> dict[Member, tuple[int, int]]:

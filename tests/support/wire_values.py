@@ -12,7 +12,6 @@ from worker_sdk.wire.distribution import (
     OnExpiry,
     Pacing,
     Terms,
-    document_key,
 )
 from worker_sdk.wire.limits import (
     EPOCH_MAX,
@@ -24,7 +23,7 @@ from worker_sdk.wire.limits import (
     SPAN_MAX_MS,
     WINDOW_SECONDS_MAX,
 )
-from worker_sdk.wire.pointer import PointedDocument, Pointer
+from worker_sdk.wire.pointer import PointedDocument, Pointer, document_key
 from worker_sdk.wire.shares import POINTS, Interval
 from worker_sdk.wire.usage import WINDOW_MAX, MemberState, UsageBatch, UsageTuple
 

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from worker_sdk.errors import ConfigurationError, TransportError, WireError
 from worker_sdk.transports.base import Deadline, Identity, Reading, names_of, shards_wanted
-from worker_sdk.wire.distribution import OwnShare, read_own_shares, sha256_hex
+from worker_sdk.wire.distribution import OwnShare, read_own_shares
 from worker_sdk.wire.limits import LAYOUT_MAX_BYTES, POINTER_MAX_BYTES
 from worker_sdk.wire.pointer import (
     LAYOUT_KEY,
@@ -24,6 +24,7 @@ from worker_sdk.wire.pointer import (
     decode_layout,
     decode_pointer,
     pointer_key,
+    sha256_hex,
 )
 
 TOTAL_SECONDS: Final = 15.0

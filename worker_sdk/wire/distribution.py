@@ -9,10 +9,9 @@ epoch speaks for all of them; a destination that a round left alone stands in it
 
 from __future__ import annotations
 
-import hashlib
 import io
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
@@ -140,6 +139,16 @@ class DestinationShares:
     terms: Terms
     holds: tuple[Hold, ...]
     entries: tuple[Entry, ...]
+    _entry_of: dict[Member, Entry] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    @property
+    def by_member(self) -> Mapping[Member, Entry]:
+        """Each member's entry, in the order of the entries."""
+        if not self._entry_of:
+            self._entry_of.update({(entry.host, entry.instance): entry for entry in self.entries})
+        return self._entry_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,16 +184,6 @@ class OwnShare:
     terms: Terms
     intervals: tuple[Interval, ...]
     safe_points: int
-
-
-def document_key(shard: int, epoch: int) -> str:
-    """Return the key of a document's file, relative to the prefix."""
-    return f"shards/{shard}/{epoch:012d}.jsonl.gz"
-
-
-def sha256_hex(body: bytes) -> str:
-    """Return the digest by which a pointer names a document's bytes."""
-    return hashlib.sha256(body).hexdigest()
 
 
 def encode_document(document: Document) -> bytes:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from worker_sdk.errors import RejectReason, WireError
-from worker_sdk.wire.distribution import document_key
 from worker_sdk.wire.limits import (
     DOCUMENT_COMPRESSED_MAX_BYTES,
     EPOCH_MAX,
@@ -45,6 +44,16 @@ def shard_of(destination: str, shards: int) -> int:
 def pointer_key(shard: int) -> str:
     """Return the key of a shard's pointer, relative to the prefix."""
     return f"shards/{shard}/current.json"
+
+
+def document_key(shard: int, epoch: int) -> str:
+    """Return the key of a document's file, relative to the prefix."""
+    return f"shards/{shard}/{epoch:012d}.jsonl.gz"
+
+
+def sha256_hex(body: bytes) -> str:
+    """Return the digest by which a pointer names a document's bytes."""
+    return hashlib.sha256(body).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

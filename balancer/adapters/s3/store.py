@@ -22,13 +22,7 @@ from balancer.adapters.s3.objects import Bucket, S3Config
 from balancer.errors import BalancerError, ConflictError, UnavailableError
 from balancer.ports import CurrentShard, StoredShard
 from worker_sdk.errors import WireError
-from worker_sdk.wire.distribution import (
-    Document,
-    decode_document,
-    document_key,
-    encode_document,
-    sha256_hex,
-)
+from worker_sdk.wire.distribution import Document, decode_document, encode_document
 from worker_sdk.wire.limits import (
     DOCUMENT_COMPRESSED_MAX_BYTES,
     LAYOUT_MAX_BYTES,
@@ -40,9 +34,11 @@ from worker_sdk.wire.pointer import (
     Pointer,
     decode_layout,
     decode_pointer,
+    document_key,
     encode_layout,
     encode_pointer,
     pointer_key,
+    sha256_hex,
 )
 from worker_sdk.wire.strict import as_object, dump_json, parse_json
 

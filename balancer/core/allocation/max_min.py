@@ -1,8 +1,9 @@
 """True max-min fairness, then spare capacity to what is likely to be wanted next.
 
 Decides in steps: what will be wanted, up to the max-min level; then what is expected by recurrence;
-head-room; what came back but twice; recent peaks; then what is left, evenly. A member that wants
-little gets all of it; those that want more share the rest at one level, by weight.
+head-room; what came back but twice; recent peaks; the share until now, so that small ups and downs
+move nothing; then what is left, evenly. A member that wants little gets all of it; those that want
+more share the rest at one level, by weight.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ def max_min(claims: Claims, budget_points: int) -> Division:
         ("head-room", claims.with_head_room),
         ("repeated", claims.repeated),
         ("peak", claims.peak),
+        ("kept", claims.share_before),
     ):
         before = points
         points, limited = waterfill(before, wants(wish), budget_points, claims.weight)
