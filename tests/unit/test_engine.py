@@ -324,3 +324,26 @@ def test_a_changed_window_length_never_forgets_what_was_spent() -> None:
     newer = own(2, capacity=12, from_window=window - 1, until_window=window + 1, window_seconds=30)
     subject.offer([newer], START_MS + 2000)
     assert take_all(subject, START_MS + 3000) == 2
+
+
+def test_taking_as_many_as_there_are_takes_no_more_and_refuses_nothing() -> None:
+    subject = engine()
+    subject.offer([own(capacity=100)], START_MS)
+    ledger = subject.account("db").ledger
+    now_ms = START_MS + 1_000
+    assert [ledger.take_up_to(asked, now_ms) for asked in (30, 100, 1)] == [30, 70, 0]
+    assert (ledger.drain(now_ms).used, ledger.refused_total) == (100, 0)
+    with pytest.raises(ValueError, match="at least 1"):
+        ledger.take_up_to(0, now_ms)
+
+
+def test_a_document_for_later_leaves_the_present_window_as_it_is() -> None:
+    subject = engine()
+    subject.offer([own(capacity=100)], START_MS)
+    assert subject.allowance("db", START_MS + 1_000).granted_permits == 100
+    subject.offer([own(2, capacity=40, from_window=W0 + 1, until_window=W0 + 2)], START_MS + 2_000)
+    assert subject.allowance("db", START_MS + 3_000).granted_permits == 100
+    assert subject.allowance("db", START_MS + WINDOW_MS + 1_000).granted_permits == 40
+    assert subject.allowance("db", START_MS + 4_000).granted_permits == 100
+    subject.offer([own(3, capacity=60, until_window=W0 + 2)], START_MS + 5_000)
+    assert subject.allowance("db", START_MS + 6_000).granted_permits == 60
