@@ -13,7 +13,7 @@ import os
 import random
 import secrets
 import socket
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -45,6 +45,9 @@ WAIT_SECONDS: Final = 1.0
 
 TELL_SECONDS: Final = 15.0
 """Between two lines that say so."""
+
+LEAVE_SECONDS: Final = 2.0
+"""How long what was begun at start may take to end when told to stop."""
 
 _log = logging.getLogger("balancer.serve")
 
@@ -201,10 +204,8 @@ class Service:
                 Address(self._settings.http_host, self._settings.http_port)
             )
             closing.push_async_callback(self._http.stop)
-            for name in ("postgres", "s3", "kafka"):
-                if not await self._answers(name, stop):
-                    return
-            await self._prepare()
+            if not await _unless(stop, self._begin()):
+                return
             supervisor = self._make_supervisor(self._connected())
             self._supervisor = supervisor
             looking = asyncio.create_task(self._readiness.keep_looking(self._look_seconds()))
@@ -216,20 +217,26 @@ class Service:
     def _look_seconds(self) -> float:
         return min(10.0, max(1.0, self._settings.round_seconds / 6))
 
-    async def _answers(self, name: str, stop: asyncio.Event) -> bool:
-        """Wait until a dependency answers, with a line now and then; False if told to stop."""
+    async def _begin(self) -> None:
+        """Wait for every dependency, and see that what is needed in them is there."""
+        for name in ("postgres", "s3", "kafka"):
+            await self._answers(name)
+        while True:
+            try:
+                return await self._prepare()
+            except UnavailableError as error:  # one went away again
+                _log.warning("%s", error, extra={"action": "waiting"})
+                await asyncio.sleep(WAIT_SECONDS)
+
+    async def _answers(self, name: str) -> None:
+        """Wait until a dependency answers, with a line now and then."""
         loop = asyncio.get_running_loop()
         tell_at = loop.time()
-        while not stop.is_set():
-            fault = await self._readiness.look_at(name)
-            if fault is None:
-                return True
+        while (fault := await self._readiness.look_at(name)) is not None:
             if loop.time() >= tell_at:
                 _log.warning("waiting for %s: %s", name, fault, extra={"action": "waiting"})
                 tell_at = loop.time() + TELL_SECONDS
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), WAIT_SECONDS)
-        return False
+            await asyncio.sleep(WAIT_SECONDS)
 
     async def _prepare(self) -> None:
         """Create topics and the layout where they are missing."""
@@ -319,6 +326,22 @@ class Service:
     async def _close_repository(self) -> None:
         if self._repository is not None:
             await self._repository.close()
+
+
+async def _unless(stop: asyncio.Event, work: Coroutine[None, None, None]) -> bool:
+    """Do the work and return True, or leave it where it is once told to stop."""
+    working, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            working.result()
+            return True
+        return False
+    finally:
+        for task in (working, stopping):
+            task.cancel()
+        # A driver may take its time to see that it was cancelled; whoever stops does not wait.
+        await asyncio.wait({working, stopping}, timeout=LEAVE_SECONDS)
 
 
 async def _cancelled(task: asyncio.Task[None]) -> None:

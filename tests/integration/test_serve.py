@@ -204,6 +204,28 @@ def test_it_says_what_it_waits_for_and_serves_when_that_is_there(
 
 
 @pytest.mark.timeout(60)
+@pytest.mark.parametrize("part", ["postgres", "s3", "kafka"])
+def test_stopping_does_not_wait_for_a_part_that_accepts_and_never_answers(
+    settings: Settings, tmp_path: Path, part: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        hanging = {
+            "postgres": {"PERMIT_POSTGRES_DSN": f"postgresql://permit:secret-word@{address}/x"},
+            "s3": {"PERMIT_S3_ENDPOINT_URL": f"http://{address}"},
+            "kafka": {"PERMIT_KAFKA_BOOTSTRAP_SERVERS": address},
+        }
+        with serving(settings | hanging[part], tmp_path) as server:
+            silent.settimeout(WAIT_SECONDS)
+            connection, _ = silent.accept()
+            with connection:
+                started = time.monotonic()
+                assert server.stop() == 0
+                assert time.monotonic() - started < 10
+        assert "secret-word" not in server.words()
+
+
+@pytest.mark.timeout(60)
 def test_stopping_while_it_waits_works_too(settings: Settings, tmp_path: Path) -> None:
     absent = settings | {"PERMIT_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
     with serving(absent, tmp_path) as server:

@@ -185,3 +185,44 @@ async def test_what_is_known_of_unknown_hosts_is_bounded(
         batch = UsageBatch(host, "i", T0, MemberState.STARTING)
         await served.repository.store_batches([AcceptedBatch(batch, T0, T0)])
         assert (await served.ask(f"/distribution/{host}"))[0] == 200
+
+
+async def test_strangers_leave_the_database_to_others(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asking = most = 0
+    free, busy = asyncio.Event(), asyncio.Event()
+
+    async def known_host(host: str) -> bool:
+        nonlocal asking, most
+        asking += 1
+        most = max(most, asking)
+        if most >= distribution_module.KNOWN_AT_ONCE:
+            busy.set()
+        await free.wait()
+        asking -= 1
+        return False
+
+    monkeypatch.setattr(served.repository, "known_host", known_host)
+    questions = [asyncio.create_task(served.ask(f"/distribution/{n}")) for n in range(20)]
+    async with asyncio.timeout(10):
+        await busy.wait()
+    served.view.publish(0, [document(1, "a")])
+    assert (await served.ask("/distribution/a"))[0] == 200
+    free.set()
+    assert {status for status, _, _ in await asyncio.gather(*questions)} == {404}
+    assert most == distribution_module.KNOWN_AT_ONCE
+
+
+async def test_a_database_that_hangs_does_not_hold_a_stranger_for_ever(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def known_host(host: str) -> bool:
+        await asyncio.Event().wait()
+        return True
+
+    monkeypatch.setattr(served.repository, "known_host", known_host)
+    monkeypatch.setattr(distribution_module, "KNOWN_SECONDS", 0.05)
+    questions = [served.ask(f"/distribution/{n}") for n in range(10)]
+    async with asyncio.timeout(10):
+        assert {status for status, _, _ in await asyncio.gather(*questions)} == {404}

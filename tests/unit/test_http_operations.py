@@ -219,3 +219,30 @@ async def test_an_address_that_is_taken_is_told_with_the_settings(served: Served
     )
     with pytest.raises(BalancerError, match="PERMIT_HTTP_PORT"):
         await second.start(Address("127.0.0.1", port))
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"GET /healthz HTTP/1.1\r\nAuthorization: Bearer a-secret\x00word\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nAuthorization: Bearer a-secret" + b"x" * 20_000 + b"\r\n\r\n",
+        b"PUT /destinations/d HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\xfc\x03",
+        bytes(range(256)) * 8,
+    ],
+    ids=["control", "long", "negative", "tls", "bytes"],
+)
+async def test_what_is_no_http_is_counted_and_stays_out_of_the_log(
+    served: Served, caplog: pytest.LogCaptureFixture, request_bytes: bytes
+) -> None:
+    host, port = served.url.removeprefix("http://").split(":")
+    async with asyncio.timeout(10):
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(request_bytes)
+        await writer.drain()
+        assert b" 400 " in await reader.readline()
+        writer.close()
+    assert caplog.text == ""
+    _, text, _ = await served.ask("/metrics")
+    assert 'permit_http_requests_total{route="none",status="400"} 1.0' in text.decode()
+    assert (await served.ask("/healthz"))[0] == 200

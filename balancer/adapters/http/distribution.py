@@ -23,6 +23,12 @@ from balancer.ports import Metrics
 
 WAIT_MAX_SECONDS: Final = 60.0
 KNOWN_MAX: Final = 200_000
+KNOWN_AT_ONCE: Final = 2
+"""Strangers may ask in thousands; rounds and reports need the database more than they do."""
+
+KNOWN_SECONDS: Final = 5.0
+"""So long a stranger's question may take, its turn included."""
+
 
 KnownHost = Callable[[str], Awaitable[bool]]
 
@@ -52,6 +58,7 @@ class Distribution:
         self._waiters_max = waiters_max
         self._waiters = 0
         self._known: set[str] = set()
+        self._asking = asyncio.Semaphore(KNOWN_AT_ONCE)
         self._closing = False
 
     def close(self) -> None:
@@ -108,9 +115,10 @@ class Distribution:
             return answer
         if host not in self._known:
             try:
-                if not await self._known_host(host):
-                    return None
-            except BalancerError:
+                async with asyncio.timeout(KNOWN_SECONDS), self._asking:
+                    if not await self._known_host(host):
+                        return None
+            except (BalancerError, TimeoutError):
                 return None  # nobody can say; for the worker it is the same as not seen
             if len(self._known) >= KNOWN_MAX:
                 self._known.clear()

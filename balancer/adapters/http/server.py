@@ -5,14 +5,17 @@ Decides where it listens and how much a request may have. The handlers are besid
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import Final
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from balancer.adapters.http.distribution import Distribution
 from balancer.adapters.http.operations import Operations
 from balancer.adapters.http.problems import counting_problems
+from balancer.app import catalogue
 from balancer.errors import BalancerError
 from balancer.ports import Metrics
 
@@ -28,6 +31,25 @@ class Address:
 
     host: str
     port: int
+
+
+class _Malformed(logging.Filter):
+    """Counts what is no HTTP at all, and keeps it out of the log.
+
+    Anybody can send it as fast as he likes, and what is told of it holds bytes of the request,
+    a token perhaps.
+    """
+
+    def __init__(self, metrics: Metrics) -> None:
+        super().__init__()
+        self._metrics = metrics
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Say whether a record is to be logged."""
+        if record.exc_info and isinstance(record.exc_info[1], HttpProcessingError):
+            self._metrics.count(catalogue.HTTP_REQUESTS, 1, {"route": "none", "status": "400"})
+            return False
+        return record.levelno >= logging.WARNING
 
 
 class HttpServer:
@@ -53,8 +75,12 @@ class HttpServer:
                 web.get("/metrics", operations.metrics),
             ]
         )
+        log = logging.Logger("balancer.http.protocol", logging.DEBUG)  # some of it is told so low
+        log.parent = logging.getLogger("balancer.http")
+        log.addFilter(_Malformed(metrics))
         self._runner = web.AppRunner(
             app,
+            logger=log,
             access_log=None,
             handle_signals=False,
             keepalive_timeout=KEEP_ALIVE_SECONDS,

@@ -13,12 +13,12 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeVar
 
 from balancer.adapters.s3.objects import Bucket, S3Config
+from balancer.adapters.s3.threads import Threads
 from balancer.errors import BalancerError, ConflictError, UnavailableError
 from balancer.ports import CurrentShard, StoredShard
 from worker_sdk.errors import WireError
@@ -65,13 +65,12 @@ class S3DocumentStore:
 
     def __init__(self, config: S3Config) -> None:
         self._bucket = Bucket(config)
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="s3")
+        self._threads = Threads(THREADS)
         self._shards: dict[int, _Known] = {}
 
     async def _call(self, function: Callable[[], _T]) -> _T:
-        running = asyncio.get_running_loop().run_in_executor(self._threads, function)
         try:
-            return await asyncio.wait_for(running, CALL_SECONDS)
+            return await self._threads.call(function, CALL_SECONDS)
         except TimeoutError as error:
             raise UnavailableError(f"S3 did not answer within {CALL_SECONDS} s") from error
 
@@ -243,8 +242,7 @@ class S3DocumentStore:
         return faults
 
     def close(self) -> None:
-        """Let the threads end."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        """Close the connections; a call under way is left to itself."""
         self._bucket.close()
 
 
