@@ -115,7 +115,7 @@ def plan_destination(
         members,
         start_ms=terms.from_window * window_ms,
         window_ms=window_ms,
-        largest_epoch=max((document.epoch for document in documents), default=0),
+        published_ms={document.epoch: document.published_at_ms for document in documents},
     )
     kept, full = reserved_points(
         {member: permits for member, (permits, _) in promised.items()}, terms.capacity

@@ -60,12 +60,20 @@ def reserved_permits(
     *,
     start_ms: int,
     window_ms: int,
-    largest_epoch: int,
+    published_ms: Mapping[int, int],
 ) -> dict[Member, tuple[int, int]]:
     """Return member to (permits it may spend in windows from ``start_ms`` on, until when).
 
-    A goodbye or an acknowledgement counts only if it was seen before ``start_ms``; an
-    acknowledgement of an epoch that was never published counts for nothing.
+    A goodbye or an acknowledgement counts only if it was seen before ``start_ms``. An
+    acknowledgement of an epoch that no known document had when it was seen counts for nothing, also
+    when that epoch comes later.
+
+    Args:
+        promises: of all unexpired documents.
+        members: everybody known.
+        start_ms: start of the first window planned.
+        window_ms: length of a window.
+        published_ms: epoch to the instant of publication of the documents known.
     """
     # Most have acknowledged the newest, so that an older document concerns few.
     by_epoch: dict[int, list[Member]] = {}
@@ -73,7 +81,8 @@ def reserved_permits(
         if record.left_ms is not None and record.left_ms < start_ms:
             continue
         epoch = record.acknowledged_epoch
-        if epoch > largest_epoch or record.acknowledged_ms >= start_ms:
+        seen_ms = record.acknowledged_ms
+        if seen_ms >= start_ms or published_ms.get(epoch, seen_ms + 1) > seen_ms:
             epoch = 0
         by_epoch.setdefault(epoch, []).append(member)
     reserved: dict[Member, tuple[int, int]] = {}

@@ -43,7 +43,7 @@ def releases_count_at_once(patch: Patch) -> None:
     def lax(
         promises: Sequence[Promises],
         members: Mapping[Member, MemberRecord],
-        **rest: int,
+        **rest: Any,
     ) -> dict[Member, tuple[int, int]]:
         seen = {
             member: replace(
