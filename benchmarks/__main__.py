@@ -1,63 +1,52 @@
-"""``python -m benchmarks``: the cost of a permit beside a bare lock and integer.
+"""``python -m benchmarks [NAME ...]``: one table a benchmark; all of them where none is named.
 
-Decides nothing; prints medians of several repetitions and their ratio. Absolute times are of the
-machine it runs on.
+Decides only which run. Options of a benchmark go to its own command, for instance
+``python -m benchmarks.allocators --seed 2``.
 """
 
 from __future__ import annotations
 
-import statistics
-import threading
-import timeit
-from collections.abc import Callable
+import argparse
+import sys
+from collections.abc import Callable, Mapping
+from typing import Final
 
-from worker_sdk.core.engine import Engine
-from worker_sdk.wire.distribution import OwnShare, Pacing, Terms
-from worker_sdk.wire.limits import PERMITS_MAX
-from worker_sdk.wire.shares import POINTS
-
-CALLS = 100_000
-REPETITIONS = 7
-NOW_MS = 1_800_000_030_000
+from benchmarks import permit_cost
+from benchmarks.allocators import __main__ as allocators
 
 
-def bare_lock() -> Callable[[], bool]:
-    """Return the least that any limiter for threads does."""
-    lock = threading.Lock()
-    left = [PERMITS_MAX]
-
-    def take() -> bool:
-        with lock:
-            left[0] -= 1
-            return left[0] >= 0
-
-    return take
+def _permit_cost(_quick: bool) -> int:
+    permit_cost.main()
+    return 0
 
 
-def engine() -> Callable[[], bool]:
-    """Return the engine's answer, without the client's lock and clock."""
-    own = Engine("host", "instance", ["orders-db"])
-    window = NOW_MS // 60_000
-    terms = Terms("orders-db", PERMITS_MAX, 60, window, window + 1, pacing=Pacing.WINDOW)
-    share = OwnShare(0, 1, NOW_MS, NOW_MS + 180_000, terms, ((0, POINTS),), 0)
-    own.offer([share], NOW_MS)
-    account = own.account("orders-db")
-    return lambda: account.try_acquire(1, NOW_MS)
+def _allocators(quick: bool) -> int:
+    return allocators.main(["--quick"] if quick else [])
 
 
-def microseconds(take: Callable[[], bool]) -> float:
-    """Return the median cost of a call."""
-    times = timeit.repeat(take, number=CALLS, repeat=REPETITIONS)
-    return statistics.median(times) / CALLS * 1e6
+BENCHMARKS: Final[Mapping[str, tuple[str, Callable[[bool], int]]]] = {
+    "permit-cost": ("a permit beside a bare lock and integer", _permit_cost),
+    "allocators": ("other rules of sharing and ours on the same inputs", _allocators),
+}
 
 
-def main() -> None:
-    """Measure and print."""
-    base = microseconds(bare_lock())
-    cost = microseconds(engine())
-    print(f"bare lock and integer   {base:.3f} us")
-    print(f"engine, one permit      {cost:.3f} us   {cost / base:.2f} x")
+def main() -> int:
+    """Run the benchmarks asked for; return the worst exit code."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    known = "; ".join(f"{name}: {what}" for name, (what, _) in BENCHMARKS.items())
+    parser.add_argument("names", nargs="*", metavar="NAME", help=known)
+    parser.add_argument("--quick", action="store_true", help="short runs, for a first look")
+    options = parser.parse_args()
+    unknown = [name for name in options.names if name not in BENCHMARKS]
+    if unknown:
+        parser.error(f"no benchmark {unknown[0]}; there are {', '.join(BENCHMARKS)}")
+    worst = 0
+    for name in options.names or BENCHMARKS:
+        what, run = BENCHMARKS[name]
+        print(f"== {name}: {what}", flush=True)
+        worst = max(worst, run(options.quick))
+    return worst
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
