@@ -27,6 +27,11 @@ HTTP_REQUESTS: Final = "permit_http_requests_total"
 HTTP_WAITING: Final = "permit_http_waiting"
 DEPENDENCY_UP: Final = "permit_dependency_up"
 TASK_RESTARTS: Final = "permit_task_restarts_total"
+HELD_POINTS: Final = "permit_held_points"
+HOLDS: Final = "permit_holds"
+SHADOW_MOVED: Final = "permit_shadow_moved_ratio"
+SHADOW_LARGEST: Final = "permit_shadow_largest_ratio"
+UNMEASURED: Final = "permit_destinations_unmeasured"
 FILES_REMOVED: Final = "permit_files_removed_total"
 ROWS_REMOVED: Final = "permit_rows_removed_total"
 
@@ -41,6 +46,9 @@ class Metric:
     meaning: str
     labels: tuple[str, ...] = ()
 
+
+BY_DESTINATION_MAX: Final = 1_000
+"""So many destinations have measures of their own; the others are counted as `UNMEASURED`."""
 
 CATALOGUE: Final = (
     Metric(REJECTED, "counter", "messages and tuples", "Refused on validation", ("reason",)),
@@ -62,6 +70,30 @@ CATALOGUE: Final = (
     Metric(HTTP_WAITING, "gauge", "requests", "Held until something changes"),
     Metric(DEPENDENCY_UP, "gauge", "0 or 1", "Answered when it was last asked", ("dependency",)),
     Metric(TASK_RESTARTS, "counter", "restarts", "A part of the service failed", ("task",)),
+    Metric(
+        HELD_POINTS, "gauge", "points", "Kept back for who may still be spending", ("destination",)
+    ),
+    Metric(HOLDS, "gauge", "holds", "Members that points are kept back for", ("destination",)),
+    Metric(
+        SHADOW_MOVED,
+        "gauge",
+        "part of the capacity",
+        "The shadow strategy would give it to others",
+        ("destination",),
+    ),
+    Metric(
+        SHADOW_LARGEST,
+        "gauge",
+        "part of the capacity",
+        "Largest difference that the shadow strategy makes for one member",
+        ("destination",),
+    ),
+    Metric(
+        UNMEASURED,
+        "gauge",
+        "destinations",
+        f"Without the measures by destination, since {BY_DESTINATION_MAX} have them",
+    ),
     Metric(FILES_REMOVED, "counter", "files", "Old documents removed from the store"),
     Metric(ROWS_REMOVED, "counter", "rows", "Expired rows removed from PostgreSQL"),
 )

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from balancer.app import catalogue
 from balancer.app.agenda import largest_epoch_by
+from balancer.app.measures import DestinationMeasures
 from balancer.app.view import DistributionView
 from balancer.core.learning import (
     IngestView,
@@ -128,6 +129,11 @@ class Cycle:
         self._clock = clock
         self._metrics = metrics
         self._limits = limits
+        self._measures = DestinationMeasures(metrics)
+
+    def forget(self, shard: int) -> None:
+        """Measure nothing of a shard any more: somebody else plans it."""
+        self._measures.forget(shard)
 
     async def run(
         self,
@@ -176,6 +182,7 @@ class Cycle:
         if not may_publish():
             raise ConflictError(f"the lease of shard {desk.shard} has run out")
         await self._publish(desk, outcome, outcome.document, stored)
+        await self._measures.show(desk.shard, outcome.document, destinations, outcome.reasons)
         await self._keep_reasons(desk.shard, outcome, outcome.document)
         await self._forget(outcome)
         took_ms = self._clock.monotonic_ms() - started_ms

@@ -178,6 +178,8 @@ class Supervisor:
             for record in records
             if not record.held and self._held.pop(record.shard, None) is not None
         ]
+        for shard in lost:
+            self._cycle.forget(shard)
         for word, shards in (("leads", gained), ("no longer leads", lost)):
             if shards:
                 _log.info(

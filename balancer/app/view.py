@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from balancer.app.safety import held_of
 from worker_sdk.wire.answers import encode_host_answer
 from worker_sdk.wire.distribution import DestinationShares, Document, Entry, encode_terms
 from worker_sdk.wire.pointer import shard_of
@@ -145,8 +146,8 @@ class DistributionView:
     def destination_answer(self, name: str) -> Answer | None:
         """Return the documents of one destination with every member; None where there is none.
 
-        ``{"destination","shard","documents":[{epoch, dates, terms, "holds","members":[{"host",
-        "instance","intervals","safe","percent","permits"},…]},…]}``, newest first.
+        ``{"destination","shard","documents":[{epoch, dates, terms, "held","holds","members":
+        [{"host","instance","intervals","safe","percent","permits"},…]},…]}``, newest first.
         """
         shard = shard_of(name, self.shards) if self.shards else 0
         rows: list[object] = []
@@ -206,6 +207,7 @@ def _destination_row(document: Document, line: DestinationShares) -> dict[str, o
         "published_at_ms": document.published_at_ms,
         "valid_until_ms": document.valid_until_ms,
         **encode_terms(line.terms),
+        "held": held_of(line).as_json(line.terms.capacity),
         "holds": [[hold.start, hold.end, hold.until_ms] for hold in line.holds],
         "members": [_member_row(line, entry) for entry in line.entries],
     }

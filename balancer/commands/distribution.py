@@ -8,17 +8,26 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from balancer.commands.common import config_option, json_option, print_json, print_table
+from balancer.commands.common import (
+    config_option,
+    json_option,
+    percent,
+    print_json,
+    print_table,
+    utc,
+)
 
 if TYPE_CHECKING:
     from balancer.app.view import DistributionView
     from balancer.settings import Settings
+
+HOLDERS_SHOWN: Final = 50
 
 
 @click.group()
@@ -39,22 +48,42 @@ def show(
 
     if host is not None and destination is not None:
         raise click.UsageError("--host and --destination exclude one another")
-    view = asyncio.run(_read(load_settings(config_file), destination))
+    settings = load_settings(config_file)
+    if destination is not None:
+        _show_destination(asyncio.run(_read_destination(settings, destination)), as_json=as_json)
+        return
+    view = asyncio.run(_read(settings))
     if host is not None:
         answer = view.answer(host)
         if answer is None:
             raise click.ClickException(f"the host {host!r} has no share")
         _show_host(json.loads(answer.body), as_json=as_json)
-    elif destination is not None:
-        found = view.destination_answer(destination)
-        if found is None:
-            raise click.ClickException(f"no document names the destination {destination!r}")
-        _show_destination(json.loads(found.body), as_json=as_json)
     else:
         _show_shards(view, as_json=as_json)
 
 
-async def _read(settings: Settings, destination: str | None) -> DistributionView:
+async def _read(settings: Settings) -> DistributionView:
+    from balancer.app.view import DistributionView  # noqa: PLC0415
+    from balancer.compose import opened_store  # noqa: PLC0415
+
+    async with opened_store(settings) as store:
+        await store.check()
+        shards, _ = await store.open_layout(settings.shards, create=False)
+        view = DistributionView(shards)
+        for shard in range(shards):
+            current = await store.current(shard, tag=None)
+            await view.show(shard, () if current is None else current.documents)
+        return view
+
+
+async def _read_destination(settings: Settings, name: str) -> dict[str, Any]:
+    """Return what is published of a destination, and whom points are held for.
+
+    Raises:
+        ClickException: where no document names it.
+    """
+    from balancer.app.cycle import pointed_documents  # noqa: PLC0415
+    from balancer.app.safety import holders_as_json  # noqa: PLC0415
     from balancer.app.view import DistributionView  # noqa: PLC0415
     from balancer.compose import opened_store  # noqa: PLC0415
     from worker_sdk.wire.pointer import shard_of  # noqa: PLC0415
@@ -62,12 +91,24 @@ async def _read(settings: Settings, destination: str | None) -> DistributionView
     async with opened_store(settings) as store:
         await store.check()
         shards, _ = await store.open_layout(settings.shards, create=False)
-        view = DistributionView(shards)
-        wanted = range(shards) if destination is None else [shard_of(destination, shards)]
-        for shard in wanted:
-            current = await store.current(shard, tag=None)
-            await view.show(shard, () if current is None else current.documents)
-        return view
+        shard = shard_of(name, shards)
+        # Promises are made by older documents than those in force.
+        stored = await store.load(shard, now_ms=time.time_ns() // 1_000_000)
+    view = DistributionView(shards)
+    view.publish(shard, pointed_documents(stored))
+    found = view.destination_answer(name)
+    if found is None:
+        raise click.ClickException(f"no document names the destination {name!r}")
+    value: dict[str, Any] = json.loads(found.body)
+    holders = {
+        document.epoch: holders_as_json(document.epoch, line, stored.documents)
+        for document in stored.documents
+        for line in document.destinations
+        if line.terms.destination == name
+    }
+    for document in value["documents"]:
+        document["held_for"] = holders[document["epoch"]]
+    return value
 
 
 def _show_host(value: dict[str, Any], *, as_json: bool) -> None:
@@ -96,11 +137,10 @@ def _show_destination(value: dict[str, Any], *, as_json: bool) -> None:
         print_json(value)
         return
     for document in value["documents"]:
-        held = sum(end - start for start, end, _ in document["holds"])
         click.echo(
             f"{value['destination']}: epoch {document['epoch']}, in force {_when(document)} UTC, "
             f"{document['capacity']} permits in {document['window_seconds']} s, "
-            f"{held / 10_000_000:.3f} % held back"
+            f"{_held(document['held'])}"
         )
         rows = [
             [
@@ -113,6 +153,33 @@ def _show_destination(value: dict[str, Any], *, as_json: bool) -> None:
             for member in document["members"]
         ]
         print_table(["host", "instance", "share", "permits", "safe"], rows)
+        if document["held_for"]:
+            _show_held(document["held_for"])
+
+
+def _held(held: Mapping[str, Any]) -> str:
+    if not held["count"]:
+        return "nothing held back"
+    return (
+        f"{held['percent']:.3f} % ({held['permits']} permits) held back for safety in "
+        f"{held['count']} hold{'s' if held['count'] > 1 else ''}, "
+        f"until {utc(held['until_ms'])} UTC at the latest"
+    )
+
+
+def _show_held(holders: Sequence[Mapping[str, Any]]) -> None:
+    rows = [
+        [
+            holder["host"] or "not told by the documents",
+            holder["instance"] or "",
+            percent(holder["points"]),
+            utc(holder["until_ms"]),
+        ]
+        for holder in holders[:HOLDERS_SHOWN]
+    ]
+    print_table(["held for", "instance", "points", "until (UTC)"], rows)
+    if len(holders) > HOLDERS_SHOWN:
+        click.echo(f"and {len(holders) - HOLDERS_SHOWN} more; --json tells all")
 
 
 def _when(document: Mapping[str, Any]) -> str:

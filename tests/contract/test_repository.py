@@ -336,8 +336,7 @@ async def test_reasons_are_those_of_the_last_round(repository: Repository) -> No
 async def test_reasons_of_a_whole_destination_come_largest_first(repository: Repository) -> None:
     def reason(host: str, instance: str, share_points: int, shadow: int | None = None) -> Reason:
         counts = (1, 1, 0, 0, 1, 1, 0, share_points, 0)
-        more = {"wanted_permits": 7, "weight": 3, "shadow_points": shadow}
-        return Reason("db", host, instance, "level", *counts, level_permits=2, **more)
+        return Reason("db", host, instance, "level", *counts, 2, 7, 3, shadow)
 
     given = [
         reason("b", "i1", 10**9),

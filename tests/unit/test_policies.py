@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -30,6 +30,10 @@ def parts(**given: Any) -> dict[str, Any]:
     return policy_parts({name: given.get(name) for name in OPTIONS})
 
 
+def policy_with(name: str, value: Any) -> Policy:
+    return replace(Policy(), **{name: value})
+
+
 def test_every_value_of_a_policy_is_described_once_in_its_order_and_told() -> None:
     names = [field.name for field in fields(Policy)]
     assert [setting.name for setting in SETTINGS] == names
@@ -42,10 +46,10 @@ def test_the_bounds_described_are_those_of_the_code(setting: Setting) -> None:
     assert setting.most is not None
     # Minimum and maximum are bounds of one another; each is tried beside the other's loosest.
     for value in (setting.least, setting.most):
-        assert getattr(Policy(**{setting.name: value}), setting.name) == value
+        assert getattr(policy_with(setting.name, value), setting.name) == value
     for value in (setting.least - 1, setting.most + 1):
         with pytest.raises(PolicyError, match=rf"{setting.name} is {value}; it must be"):
-            Policy(**{setting.name: value})
+            policy_with(setting.name, value)
 
 
 @pytest.mark.parametrize("option", PERCENT_OPTIONS, ids=lambda option: option.option)
