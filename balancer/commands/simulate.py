@@ -25,6 +25,7 @@ LIST = "list"
 MEMBERS_SHOWN = 10
 TRACE_CAPACITY = "p90"
 STRATEGIES = ("max_min", "equal", "surplus")
+TIMETABLES = ("window", "service")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,12 @@ class _Wanted:
 @click.option(
     "--delay-rounds", type=int, help="Rounds until a report counts; 1: the window before is known."
 )
+@click.option(
+    "--timetable",
+    type=click.Choice(TIMETABLES),
+    help="window: a round knows exactly the window before; service: reports, plans and reads at "
+    "the seconds at which the service has them [default: window, else the file's].",
+)
 @click.option("--seed", type=int, default=1, show_default=True, help="Of everything drawn.")
 @click.option("--backlog", is_flag=True, help="Unserved work waits instead of being dropped.")
 @click.option("--windows", type=click.IntRange(1, 100_000), help="How many windows to run.")
@@ -93,6 +100,7 @@ def simulate(
     lost_reads: float | None,
     lost_reports: float | None,
     delay_rounds: int | None,
+    timetable: str | None,
     seed: int,
     backlog: bool,
     windows: int | None,
@@ -127,7 +135,7 @@ def simulate(
         lost_reports=faults.lost_reports if lost_reports is None else lost_reports,
         delay_rounds=faults.delay_rounds if delay_rounds is None else delay_rounds,
     )
-    wanted = _changed(wanted, capacity, strategy, faults, keeps_backlog=backlog)
+    wanted = _changed(wanted, capacity, strategy, timetable, faults, keeps_backlog=backlog)
     if html_file is not None and not html_file.parent.is_dir():
         raise click.UsageError(f"--html {html_file}: there is no folder {html_file.parent}")
     sys.exit(_run(wanted, seed, as_json=as_json, html_file=html_file))
@@ -191,13 +199,14 @@ def _changed(
     wanted: _Wanted,
     capacity: str | None,
     strategy: str | None,
+    timetable: str | None,
     faults: Faults,
     *,
     keeps_backlog: bool,
 ) -> _Wanted:
     """Return the run with what the options change; a built-in one's demands end there."""
     from balancer.core.model import Strategy  # noqa: PLC0415
-    from balancer.simulation.scenario import totals_of  # noqa: PLC0415
+    from balancer.simulation.scenario import TimetableKind, totals_of  # noqa: PLC0415
     from balancer.simulation.traces import parse_capacity  # noqa: PLC0415
 
     scenario = wanted.scenario
@@ -208,6 +217,8 @@ def _changed(
     if strategy is not None:
         policy = replace(scenario.policy, strategy=Strategy(strategy))
         scenario = replace(scenario, policy=policy)
+    if timetable is not None and timetable != scenario.timetable:
+        scenario = replace(scenario, timetable=TimetableKind(timetable))
     if faults != scenario.faults:
         scenario = replace(scenario, faults=faults)
     if keeps_backlog:

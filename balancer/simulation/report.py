@@ -36,6 +36,7 @@ def report(
     result["even_split"] = summed(outcome.even)
     result["seed"] = seed
     result["strategy"] = scenario.policy.strategy.value
+    result["timetable"] = scenario.timetable.value
     result["measured_from_window"] = scenario.measured_from_window
     result["broken"] = broken_safety(outcome)
     result["unmet"] = [] if demanded is None else unmet(demanded, scenario, outcome)

@@ -1,12 +1,15 @@
 """A run: windows of virtual time, in each of which members work, report, and read.
 
-Decides the order of things within a window. All report at the window's end, the round plans from
-that, and everybody reads before the next begins; so a round knows exactly the window before. Delays
-and losses come from the scenario.
+Decides the order of things within a window, by one of two timetables:
 
-Instants in a window: members come and go at three of them, each followed by an early round;
-at five sixths everybody looks for a newer document; work is done until the guard; then reports,
-plan, reads.
+- ``window``: all report at the window's end, the round plans from that, and everybody reads before
+  the next begins; so a round knows exactly the window before.
+- ``service``: as the service does it. Work arrives evenly, members report in their own turn over
+  seconds 0 to 36 of 60, the round plans at 38, everybody reads in turn over 48 to 58.
+
+In both, members come and go at three instants of a window, each followed by an early round; at five
+sixths at the latest everybody looks for a newer document; the last work is done just before the
+guard. Delays and losses come from the scenario.
 
 Where unserved work is kept, that of a member that ends goes to one that joins at the same instant,
 its successor; where none does, evenly to everybody.
@@ -16,16 +19,18 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from balancer.app.agenda import plan_at_ms
 from balancer.core.model import RoundKind
 from balancer.simulation.even_split import EvenSplit
 from balancer.simulation.outcome import Figures, HostAccount
-from balancer.simulation.scenario import MemberPlan, Scenario
+from balancer.simulation.scenario import MemberPlan, Scenario, TimetableKind
 from balancer.simulation.service import SimulatedBalancer
 from balancer.simulation.worker import SimulatedWorker
+from worker_sdk.runtime.timetable import make_timetable
 from worker_sdk.wire.distribution import Member
 from worker_sdk.wire.shares import share_points
 
@@ -96,8 +101,13 @@ class Simulation:
         self._everybody: list[SimulatedWorker] = []
         self._deaf: set[SimulatedWorker] = set()
         self._orphaned_work = 0
+        self._start_ms = 0
+        self._gone: list[SimulatedWorker] = []
+        self._heirs: dict[Hashable, Hashable] = {}
         self._arrived: Counter[int] = Counter()
-        self._coming = _schedule([plan.joins_window for plan in scenario.members])
+        self._coming: dict[int, list[MemberPlan]] = {}
+        for plan in scenario.members:
+            self._coming.setdefault(plan.joins_window, []).append(plan)
         self._going: dict[int, list[SimulatedWorker]] = {}
         self._last_shares: dict[Member, int] = {}
         self.outcome = Outcome(_empty(scenario.name), _empty(f"{scenario.name} even split"))
@@ -110,29 +120,66 @@ class Simulation:
         self._finish()
 
     def _step(self, window: int) -> WindowView:
-        scenario = self.scenario
         self._apply_events(window)
-        start_ms = (START_WINDOW + window) * self._window_ms
-        self._new_work(window)
-        gone: list[SimulatedWorker] = []
-        heirs: dict[Hashable, Hashable] = {}
-        for part, coming, going in self._movements(window):
-            now_ms = start_ms + int(part * self._window_ms)
-            self._leave(window, now_ms, part, going)
-            gone += going
-            newcomers = self._come(window, now_ms, part, coming)
-            heirs.update(self._bequeath(going, newcomers))
-        self._look(start_ms + int(LOOK_PART * self._window_ms))
-        until_ms = start_ms + self._window_ms - scenario.policy.guard_ms - 1
+        self._gone, self._heirs = [], {}
+        self._share_orphaned_work()
+        self._start_ms = (START_WINDOW + window) * self._window_ms
+        end_ms = self._start_ms + self._window_ms
+        if self.scenario.timetable is TimetableKind.SERVICE:
+            self._run_as_the_service(window)
+            return self._close(window)
+        self._bring_work(window, 1.0)
+        for turn in range(len(COMING_PARTS)):
+            self._come_and_go(window, turn)
+        self._look(self._start_ms + int(LOOK_PART * self._window_ms))
+        self._finish_work()
         for worker in self._workers:
-            self._work(worker, start_ms, until_ms)
-            worker.refused(worker.backlog)
-        end_ms = start_ms + self._window_ms
-        self._report(window, end_ms - REPORT_BEFORE_MS)
-        view = self._close(window, gone, heirs)
-        if (window + 1) % scenario.round_windows == 0 and not self._is_away(window):
-            self._round(window, end_ms)
+            worker.refuse_waiting()
+            self._report(worker, window, end_ms - REPORT_BEFORE_MS)
+        view = self._close(window)
+        if (window + 1) % self.scenario.round_windows == 0:
+            self._round(window, end_ms - PLAN_BEFORE_MS)
+            self._look(end_ms - READ_BEFORE_MS)
         return view
+
+    def _run_as_the_service(self, window: int) -> None:
+        start_ms = self._start_ms
+        turns = sorted(
+            (worker.timetable.report_seconds, number, worker)
+            for number, worker in enumerate(self._workers)
+        )
+        self._come_and_go(window, 0)
+        reported = self._report_in_turn(window, turns, 0, COMING_PARTS[1])
+        self._come_and_go(window, 1)
+        self._report_in_turn(window, turns, reported, 1.0)
+        self._round(window, plan_at_ms(START_WINDOW + window, self._window_ms))
+        self._come_and_go(window, 2)
+        newest = self.balancer.newest_epoch()
+        for worker in self._workers:
+            if worker.read_epoch < newest and worker not in self._deaf:
+                self._read(worker, start_ms + int(worker.timetable.read_seconds * 1000))
+        self._bring_work(window, 1.0)
+        self._finish_work()
+        if not self.scenario.keeps_backlog:
+            for worker in self._workers:
+                worker.refuse_waiting()
+
+    def _report_in_turn(
+        self, window: int, turns: list[tuple[float, int, SimulatedWorker]], first: int, part: float
+    ) -> int:
+        """Let members report whose turn is before a part of the window; return how many have."""
+        number = first
+        while number < len(turns) and turns[number][0] < part * self.scenario.window_seconds:
+            seconds, _, worker = turns[number]
+            number += 1
+            if worker not in self._workers:
+                continue
+            now_ms = self._start_ms + int(seconds * 1000)
+            worker.bring_work(window, seconds / self.scenario.window_seconds)
+            self._work(worker, self._start_ms, now_ms + worker.skew_ms)
+            worker.refuse_waiting()
+            self._report(worker, window, now_ms)
+        return number
 
     # -- what happens in a window
 
@@ -145,55 +192,68 @@ class Simulation:
     def _is_away(self, window: int) -> bool:
         return any(start <= window < end for start, end in self.scenario.events.balancer_away)
 
-    def _new_work(self, window: int) -> None:
-        each, odd = divmod(self._orphaned_work, len(self._workers)) if self._workers else (0, 0)
+    def _share_orphaned_work(self) -> None:
+        if not self._orphaned_work or not self._workers:
+            return
+        each, odd = divmod(self._orphaned_work, len(self._workers))
         for number, worker in enumerate(self._workers):
-            worker.arrive(worker.plan.demand(window))
             worker.backlog += each + (number < odd)
-        if self._workers:
-            self._orphaned_work = 0
+        self._orphaned_work = 0
 
-    def _movements(
-        self, window: int
-    ) -> Iterator[tuple[float, list[MemberPlan], list[SimulatedWorker]]]:
-        coming = [self.scenario.members[number] for number in self._coming.get(window, ())]
-        going = self._going.pop(window, [])
+    def _bring_work(self, window: int, part: float) -> None:
+        for worker in self._workers:
+            worker.bring_work(window, part)
+
+    def _finish_work(self) -> None:
+        guard_ms = self.scenario.policy.guard_ms
+        until_ms = self._start_ms + self._window_ms - guard_ms - 1
+        for worker in self._workers:
+            self._work(worker, self._start_ms, until_ms)
+
+    def _come_and_go(self, window: int, turn: int) -> None:
+        # The fleet that is there at first comes at once.
+        turns = len(COMING_PARTS) if window else 1
+        going = self._going.get(window, ())[turn::turns] if turn < turns else ()
+        coming = self._coming.get(window, ())[turn::turns] if turn < turns else ()
         if not coming and not going:
             return
-        turns = len(COMING_PARTS) if window else 1  # the fleet that is there at first comes at once
-        for number in range(turns):
-            yield COMING_PARTS[number], coming[number::turns], going[number::turns]
+        part = COMING_PARTS[turn]
+        now_ms = self._start_ms + int(part * self._window_ms)
+        self._leave(window, now_ms, part, going)
+        newcomers = self._come(window, now_ms, part, coming)
+        self._bequeath(going, newcomers)
 
-    def _leave(self, window: int, now_ms: int, part: float, going: list[SimulatedWorker]) -> None:
-        start_ms = (START_WINDOW + window) * self._window_ms
+    def _leave(
+        self, window: int, now_ms: int, part: float, going: Sequence[SimulatedWorker]
+    ) -> None:
         for worker in going:
-            # Its work of the rest of the window does not arrive.
-            worker.arrive(-min(worker.backlog, int(worker.plan.demand(window) * (1 - part))))
-            self._work(worker, start_ms, now_ms + worker.skew_ms)
+            worker.bring_work(window, part)  # that of the rest of the window does not arrive
+            self._work(worker, self._start_ms, now_ms + worker.skew_ms)
             del self._workers[worker]
+            self._gone.append(worker)
             if not worker.plan.is_killed:
                 self.balancer.receive(worker.goodbye(now_ms), now_ms)
 
-    def _bequeath(
-        self, going: list[SimulatedWorker], newcomers: list[SimulatedWorker]
-    ) -> dict[Hashable, Hashable]:
-        """Hand on the work of those that ended; return who took whose."""
+    def _bequeath(self, going: Sequence[SimulatedWorker], newcomers: list[SimulatedWorker]) -> None:
+        """Hand on the work of those that ended."""
         if not self.scenario.keeps_backlog:
-            return {}
+            return
         for leaver, heir in zip(going, newcomers, strict=False):
             heir.backlog += leaver.backlog
+            self._heirs[leaver] = heir
         self._orphaned_work += sum(leaver.backlog for leaver in going[len(newcomers) :])
-        return dict(zip(going, newcomers, strict=False))
 
     def _come(
-        self, window: int, now_ms: int, part: float, coming: list[MemberPlan]
+        self, window: int, now_ms: int, part: float, coming: Sequence[MemberPlan]
     ) -> list[SimulatedWorker]:
         newcomers = [self._start(plan, window, now_ms) for plan in coming]
         if not self._is_away(window):
             self.balancer.early_round(now_ms + LOOK_AGAIN_MS // 2)
+        is_service = self.scenario.timetable is TimetableKind.SERVICE
         for worker in newcomers:
-            demand = worker.plan.demand(window)
-            worker.arrive(int(demand * (1 - part)) if window else demand)
+            worker.starts_at_part = part if window else 0.0
+            if not is_service:
+                worker.bring_work(window, 1.0)
             self._read(worker, now_ms + LOOK_AGAIN_MS)
         return newcomers
 
@@ -203,7 +263,9 @@ class Simulation:
         skew_ms = self._random.randint(-skew_ms, skew_ms) if skew_ms else 0
         hosts = self.outcome.hosts
         account = hosts.setdefault(plan.host, HostAccount(plan.host, window))
-        worker = SimulatedWorker(plan, f"i{number}", now_ms, skew_ms, account)
+        instance = f"i{number}"
+        timetable = make_timetable(self.scenario.window_seconds, instance)
+        worker = SimulatedWorker(plan, instance, now_ms, skew_ms, account, timetable)
         self._workers[worker] = None
         self._everybody.append(worker)
         if plan.leaves_window is not None:
@@ -224,31 +286,29 @@ class Simulation:
     def _read(self, worker: SimulatedWorker, now_ms: int) -> None:
         worker.read(self.balancer.read(worker.member, worker.read_epoch), now_ms)
 
-    def _report(self, window: int, now_ms: int) -> None:
+    def _report(self, worker: SimulatedWorker, window: int, now_ms: int) -> None:
         faults = self.scenario.faults
+        batch = worker.report(now_ms)
+        if batch is None:
+            return
+        if faults.lost_reports and self._random.random() < faults.lost_reports:
+            worker.report_lost(batch)
+            return
         arrives = window // self.scenario.round_windows + faults.delay_rounds - 1
-        for worker in self._workers:
-            batch = worker.report(now_ms)
-            if batch is None:
-                continue
-            if faults.lost_reports and self._random.random() < faults.lost_reports:
-                worker.report_lost(batch)
-                continue
-            self.balancer.send(batch, arrives)
-            if faults.doubled_reports and self._random.random() < faults.doubled_reports:
-                self.balancer.send(batch, arrives + 1)
+        self.balancer.send(batch, arrives)
+        if faults.doubled_reports and self._random.random() < faults.doubled_reports:
+            self.balancer.send(batch, arrives + 1)
 
-    def _round(self, window: int, end_ms: int) -> None:
-        self.balancer.receive_due(window // self.scenario.round_windows, end_ms - PLAN_BEFORE_MS)
-        self.balancer.round(RoundKind.REGULAR, end_ms - PLAN_BEFORE_MS)
+    def _round(self, window: int, now_ms: int) -> None:
+        if self._is_away(window):
+            return
+        self.balancer.receive_due(window // self.scenario.round_windows, now_ms)
+        self.balancer.round(RoundKind.REGULAR, now_ms)
         self._note_moves(window)
         lost = self.scenario.faults.lost_reads
         self._deaf = (
             {worker for worker in self._workers if self._random.random() < lost} if lost else set()
         )
-        for worker in self._workers:
-            if worker not in self._deaf:
-                self._read(worker, end_ms - READ_BEFORE_MS)
 
     def _note_moves(self, window: int) -> None:
         shares = self.balancer.shares()
@@ -263,15 +323,13 @@ class Simulation:
 
     # -- the account
 
-    def _close(
-        self, window: int, gone: list[SimulatedWorker], heirs: dict[Hashable, Hashable]
-    ) -> WindowView:
-        """Close the account of a window: before the round at its end changes what is in force."""
+    def _close(self, window: int) -> WindowView:
+        """Close the account of a window."""
         in_force = self.balancer.in_force(START_WINDOW + window)
         entries = {} if in_force is None else in_force.entries
         demand: dict[Hashable, int] = {}
         wanted = 0
-        for worker in gone:
+        for worker in self._gone:
             wanted += worker.wanted_in_window
             worker.end_window(window, 0, keeps_backlog=False)
         keeps_backlog = self.scenario.keeps_backlog
@@ -282,7 +340,7 @@ class Simulation:
             worker.end_window(window, points, keeps_backlog=keeps_backlog)
         wanted += sum(demand.values())
         capacity = self.balancer.capacity if in_force is None else in_force.terms.capacity
-        even = self._even.step(START_WINDOW + window, capacity, demand, heirs)
+        even = self._even.step(START_WINDOW + window, capacity, demand, self._heirs)
         self.outcome.even.arrived.append(even)
         view = WindowView(
             window=window,
@@ -320,13 +378,6 @@ class Simulation:
         figures.share_sum_points = self.balancer.largest_sum_points
         outcome.broken = self.balancer.broken
         outcome.even.zero_windows = list(self._even.longest_zero_windows.values())
-
-
-def _schedule(windows: list[int]) -> dict[int, list[int]]:
-    schedule: dict[int, list[int]] = {}
-    for number, window in enumerate(windows):
-        schedule.setdefault(window, []).append(number)
-    return schedule
 
 
 def _empty(name: str) -> Figures:

@@ -32,6 +32,17 @@ class Style(StrEnum):
     BLOCKING = "blocking"
 
 
+class TimetableKind(StrEnum):
+    """When members report and read and the balancer plans.
+
+    WINDOW: at the ends of windows, so that a round knows exactly the window before. SERVICE: in
+    turn and in the midst of a window, as the service does.
+    """
+
+    WINDOW = "window"
+    SERVICE = "service"
+
+
 @dataclass(frozen=True, slots=True)
 class MemberPlan:
     """One member's life.
@@ -152,6 +163,7 @@ class Scenario:
         faults: what goes wrong at random.
         events: what happens when.
         measured_from_window: the summary's figures count from this window on.
+        timetable: when members report and read and the balancer plans.
     """
 
     name: str
@@ -165,6 +177,7 @@ class Scenario:
     faults: Faults = field(default_factory=Faults)
     events: Events = field(default_factory=Events)
     measured_from_window: int = 0
+    timetable: TimetableKind = TimetableKind.WINDOW
 
     def __post_init__(self) -> None:
         """Check the bounds.
@@ -181,6 +194,10 @@ class Scenario:
             )
         if not 1 <= self.windows <= WINDOWS_MAX:
             raise ConfigurationError(f"windows is {self.windows}; it must be 1 to {WINDOWS_MAX}")
+        if self.timetable is TimetableKind.SERVICE and self.round_windows != 1:
+            raise ConfigurationError(
+                f"round_windows is {self.round_windows}; with the service's timetable it must be 1"
+            )
         if not self.members:
             raise ConfigurationError(f"scenario {self.name} has no members")
 

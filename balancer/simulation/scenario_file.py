@@ -4,7 +4,8 @@ Decides what such a file may say; everything else is an error that names the key
 known, so that a slip of the pen is no other scenario. Knows no command line.
 
 Top level: ``name``, ``capacity`` (permits, or ``"p90"`` of the window totals), ``windows``,
-``window_seconds``, ``round_windows``, ``backlog``, ``measured_from_window``. Tables: ``[policy]``
+``window_seconds``, ``round_windows``, ``backlog``, ``measured_from_window``,
+``timetable``. Tables: ``[policy]``
 (as a destination's), ``[faults]``, ``[events]``, ``[demanded]``, ``[trace]``, and one
 ``[[members]]`` a kind of member, ``count`` of them alike. Members come from ``[[members]]``, from
 ``[trace]``, or from both.
@@ -30,6 +31,7 @@ from balancer.simulation.scenario import (
     MemberPlan,
     Scenario,
     Style,
+    TimetableKind,
     constant,
     series,
     totals_of,
@@ -42,7 +44,8 @@ from worker_sdk.wire.limits import PERMITS_MAX
 SIZE_MAX_BYTES: Final = 16 * 1024 * 1024
 TOP: Final = (
     "name", "capacity", "windows", "window_seconds", "round_windows", "backlog",
-    "measured_from_window", "policy", "faults", "events", "demanded", "trace", "members",
+    "measured_from_window", "timetable", "policy", "faults", "events", "demanded", "trace",
+    "members",
 )  # fmt: skip
 MEMBER: Final = (
     "host", "count", "demand", "noise", "joins_window", "leaves_window", "killed", "style",
@@ -174,6 +177,7 @@ def _scenario(path: Path, values: dict[str, Any], seed: int) -> tuple[Scenario, 
         faults=_filled(Faults, "[faults]", values.get("faults", {})),
         events=_events(values.get("events", {})),
         measured_from_window=top.integer("measured_from_window", 0, 0, windows - 1),
+        timetable=_enum(TimetableKind, top, "timetable", TimetableKind.WINDOW),
     )
     return scenario, _demanded(values.get("demanded", {}))
 

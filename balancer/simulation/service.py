@@ -101,8 +101,10 @@ class SimulatedBalancer:
     def receive_due(self, round_number: int, now_ms: int) -> None:
         """Take what has arrived by a round."""
         for number in sorted(number for number in self._on_their_way if number <= round_number):
+            # What waited while the balancer was away has the broker's time, as everything has.
+            came_ms = now_ms - (round_number - number) * self.round_ms
             for batch in self._on_their_way.pop(number):
-                self.receive(batch, now_ms)
+                self.receive(batch, came_ms)
 
     def receive(self, batch: UsageBatch, now_ms: int) -> None:
         """Take a report as ingest does: the newest instant of a member wins, a goodbye is final."""

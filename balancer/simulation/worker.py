@@ -12,6 +12,7 @@ from balancer.simulation.outcome import HostAccount
 from balancer.simulation.scenario import MemberPlan, Style
 from worker_sdk.core.engine import Engine
 from worker_sdk.core.waiters import Waiter
+from worker_sdk.runtime.timetable import Timetable
 from worker_sdk.wire.distribution import OwnShare
 from worker_sdk.wire.usage import MemberState, UsageBatch
 
@@ -25,6 +26,8 @@ class SimulatedWorker:
         plan: its life.
         member: (host, instance).
         account: where its windows are noted.
+        timetable: its turns.
+        starts_at_part: of the window in which it starts, the part gone by then; else 0.
         backlog: permits wanted and not served yet.
         wanted_in_window: of those, what arrived in this window.
         served_in_window: permits used in this window.
@@ -41,9 +44,13 @@ class SimulatedWorker:
         start_ms: int,
         skew_ms: int,
         account: HostAccount,
+        timetable: Timetable,
     ) -> None:
         self.plan = plan
         self.account = account
+        self.timetable = timetable
+        self.starts_at_part = 0.0
+        self._refused_in_window = 0
         self.member = (plan.host, instance)
         self.backlog = 0
         self.wanted_in_window = 0
@@ -112,10 +119,12 @@ class SimulatedWorker:
         self.served_in_window += served
         return served
 
-    def refused(self, permits: int) -> None:
-        """Count what was asked for and not got in this window."""
-        if permits > 0 and self.plan.style is Style.ASKING:
-            self._ledger.refuse(permits)
+    def refuse_waiting(self) -> None:
+        """Count what was asked for and not got, each piece once a window."""
+        waiting = self.backlog - self._refused_in_window
+        if waiting > 0 and self.plan.style is Style.ASKING:
+            self._refused_in_window += waiting
+            self._ledger.refuse(waiting)
 
     def _work_one_by_one(self, from_ms: int, until_ms: int) -> int:
         """Be a single thread that asks, waits, works and asks again."""
@@ -141,10 +150,15 @@ class SimulatedWorker:
             local_ms = max(local_ms + 1, opens_ms)
         return served
 
-    def arrive(self, permits: int) -> None:
-        """Take work that arrives; less than nothing is work that will not arrive after all."""
-        self.wanted_in_window += permits
-        self.backlog += permits
+    def bring_work(self, window: int, part: float) -> None:
+        """Let the work arrive that is due by a part of a window of the run.
+
+        Asked for less than has arrived already, it takes back what was not served.
+        """
+        due = int(self.plan.demand(window) * max(0.0, part - self.starts_at_part))
+        more = max(due - self.wanted_in_window, -self.backlog)
+        self.wanted_in_window += more
+        self.backlog += more
 
     def end_window(self, window: int, points: int, *, keeps_backlog: bool) -> None:
         """Close the account of a window of the run, in which its share was ``points``."""
@@ -154,6 +168,7 @@ class SimulatedWorker:
         else:
             self.zero_windows = 0
         self.account.note(window, self.wanted_in_window, self.served_in_window, points)
-        self.wanted_in_window = self.served_in_window = 0
+        self.wanted_in_window = self.served_in_window = self._refused_in_window = 0
+        self.starts_at_part = 0.0
         if not keeps_backlog:
             self.backlog = 0
