@@ -146,6 +146,103 @@ def test_sigterm_stays_the_hosts_own_and_its_handler_may_exit(
     assert denied(batches(broker, host)) == 2
 
 
+def test_a_handler_may_close_whatever_call_it_interrupts(
+    broker: KafkaServer, fresh_name: Callable[[str], str]
+) -> None:
+    host = fresh_name("host")
+    done = run(
+        """
+        asked = 0
+
+        def leave(*_):
+            client.close(timeout=10)
+            print(asked)
+            sys.exit(7)
+
+        client.start()
+        signal.signal(signal.SIGTERM, leave)
+        until(lambda: client.state.flushes_delivered)
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        while True:
+            a.try_acquire()
+            asked += 1
+        """,
+        broker.bootstrap_servers,
+        host,
+    )
+    assert (done.returncode, done.stderr) == (7, "")
+    found = batches(broker, host)
+    assert found[-1].state is MemberState.LEAVING
+    # The call that was interrupted may have been counted, or not yet.
+    assert denied(found) - int(done.stdout) in (0, 1)
+
+
+def test_children_of_multiprocessing_say_goodbye(
+    broker: KafkaServer, fresh_name: Callable[[str], str]
+) -> None:
+    host = fresh_name("host")
+    done = run(
+        """
+        import multiprocessing
+
+        def work():
+            a.try_acquire(1)
+            until(lambda: client.state.flushes_delivered)
+
+        client.start()
+        until(lambda: client.state.flushes_delivered)
+        child = multiprocessing.get_context("fork").Process(target=work)
+        child.start()
+        child.join(20)
+        assert child.exitcode == 0, child.exitcode
+        sys.exit(client.close(timeout=10))
+        """,
+        broker.bootstrap_servers,
+        host,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    found = batches(broker, host)
+    assert denied(found) == 1
+    leavers = {batch.instance for batch in found if batch.state is MemberState.LEAVING}
+    assert leavers == {batch.instance for batch in found}
+    assert len(leavers) == 2
+
+
+def test_a_delivery_under_way_at_a_fork_stays_the_parents(
+    broker: KafkaServer, fresh_name: Callable[[str], str]
+) -> None:
+    done = run(
+        """
+        from worker_sdk.testing import InMemoryBalancer, ManualClock
+
+        entered, leave = threading.Event(), threading.Event()
+
+        class BusyClock(ManualClock):
+            def wall_ms(self):
+                if threading.current_thread().name == "busy":
+                    entered.set()  # amid a call, with whatever it holds
+                    leave.wait(20)
+                return super().wall_ms()
+
+        with InMemoryBalancer({"a": 9}).client(clock=BusyClock()) as client:
+            a = client.destination("a")
+            until(lambda: a.state.epoch)
+            with a.permit():
+                threading.Thread(target=a.try_acquire, name="busy", daemon=True).start()
+                assert entered.wait(20)
+                pid = os.fork()
+                if pid:
+                    leave.set()
+            if pid == 0:
+                os._exit(5)
+            until(lambda: os.waitpid(pid, os.WNOHANG)[1] == 5 << 8)
+        """,
+        broker.bootstrap_servers,
+        fresh_name("host"),
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_children_report_their_own_and_the_parent_keeps_its_own(
     broker: KafkaServer, fresh_name: Callable[[str], str]
 ) -> None:
@@ -218,7 +315,8 @@ def test_children_forked_while_another_thread_takes_permits_never_hang(
         def spin():
             while not stop.is_set():
                 a.try_acquire()
-        threading.Thread(target=spin, daemon=True).start()
+        spinning = threading.Thread(target=spin, daemon=True)
+        spinning.start()
         for _ in range(50):
             pid = os.fork()
             if pid == 0:
@@ -226,6 +324,7 @@ def test_children_forked_while_another_thread_takes_permits_never_hang(
                 os._exit(0 if a.state.denied == 1 else 9)
             wait_for(pid, 10)
         stop.set()
+        spinning.join(20)
         client.close(timeout=5)
         """,
         "unused:1",
