@@ -127,7 +127,8 @@ def test_every_part_of_a_policy_can_be_set(migrated: Run) -> None:
         (["destinations"], 2, "Usage"),
         (["nonsense"], 2, "No such command"),
         (["serve", "--data-dir", "x"], 2, "--embedded"),
-        (["explain", "--destination", NAME], 2, "--host"),
+        (["explain", "--host", "a"], 2, "--destination"),
+        (["explain", "--destination", NAME, "--limit", "0"], 2, "--limit"),
         (["explain", "--destination", NAME, "--host", "a"], 1, "there is no destination"),
         (["distribution", "show", "--host", "a", "--destination", "b"], 2, "exclude"),
         (["distribution", "show"], 2, "PERMIT_S3_BUCKET: is missing"),
@@ -214,21 +215,28 @@ def test_a_reason_is_told_in_words_and_as_json(migrated: Run, postgres_dsn: str)
     asyncio.run(store())
     told = migrated("explain", "--destination", NAME, "--host", "a")
     assert told.code == 0
+    sentences = " ".join(told.out.split())
     for words in (
-        "epoch 7",
-        "40.000 %, 400 of 1000 permits",
-        "level: the demand of all is above the capacity",
-        "the level: 400 permits",
-        "500 permits in 60 s",
-        "300, was refused 200, waited 4.2 s",
-        "510 not long ago",
-        "480 by recurrence",
-        "10.000 % for what earlier documents promise",
-        "9.000 % without a document",
+        "by epoch 7.",
+        "40.000 % of orders-db, 400 of 1,000 permits in 60 s",
+        "“level”: all together want more than there is",
+        "the level, 400 permits for a weight of 1",
+        "asked for 500 permits a window",
+        "used 300, was refused 200 and waited 4.2 s",
+        "recent peak is 510",
+        "480 are expected by recurrence",
+        "10.000 % (100 permits) of it are reserved",
+        "9.000 % (90 permits) of it are safe",
+        "What would change it: a larger capacity",
     ):
-        assert words in told.out
-    (row,) = migrated("explain", "--destination", NAME, "--host", "a", "--json").json()["reasons"]
+        assert words in sentences
+    (row,) = migrated("explain", "--destination", NAME, "--host", "a", "--json").json()["members"]
     assert (row["epoch"], row["rule"], row["asked_permits"]) == (7, "level", 500)
+    head, line = migrated("explain", "--destination", NAME).out.splitlines()
+    assert head.split()[:5] == ["host", "instance", "share", "permits", "rule"]
+    assert line.split()[:6] == ["a", "i1", "40.000", "%", "400", "level"]
+    listed = migrated("explain", "--destination", NAME, "--limit", "1", "--json").json()
+    assert (listed["members"], listed["more"]) == ([row], False)
 
 
 @pytest.fixture

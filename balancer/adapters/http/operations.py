@@ -6,8 +6,9 @@ token. What a change means is the application's.
 
 from __future__ import annotations
 
+import asyncio
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -17,17 +18,50 @@ from balancer.adapters.http.bodies import read_change
 from balancer.adapters.http.paths import name_in
 from balancer.adapters.http.problems import problem
 from balancer.app.destinations import as_json, changed
+from balancer.app.explanation import (
+    MEMBERS_DEFAULT,
+    MEMBERS_MAX,
+    Explanation,
+    dated,
+    explained,
+    explanation_as_json,
+    not_planned,
+)
 from balancer.app.readiness import Readiness
 from balancer.app.view import DistributionView
 from balancer.core.model import Destination
 from balancer.ports import Clock, Repository
-from worker_sdk.wire.strict import dump_json
+from worker_sdk.errors import WireError
+from worker_sdk.wire.distribution import Document
+from worker_sdk.wire.pointer import shard_of
+from worker_sdk.wire.strict import check_name, dump_json
 
+LIMIT_CHARS: Final = 9
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def _json(value: object, status: int = HTTPStatus.OK) -> web.Response:
     return web.Response(status=status, body=dump_json(value), content_type="application/json")
+
+
+def _host(text: str | None) -> str | None:
+    try:
+        return None if text is None else check_name(text, "host")
+    except WireError as error:
+        raise web.HTTPBadRequest(text=f"host is no legal name: {error}") from error
+
+
+def _limit(text: str | None) -> int:
+    if text is None:
+        return MEMBERS_DEFAULT
+    number = int(text) if text.isascii() and text.isdigit() and len(text) <= LIMIT_CHARS else 0
+    if not 1 <= number <= MEMBERS_MAX:
+        raise web.HTTPBadRequest(text=f"limit must be a whole number from 1 to {MEMBERS_MAX}")
+    return number
+
+
+def _explanation(found: Explanation, documents: Sequence[Document]) -> dict[str, object]:
+    return explanation_as_json(dated(found, documents))
 
 
 class Operations:
@@ -115,6 +149,20 @@ class Operations:
         if await self._find(name) is None:
             return problem(HTTPStatus.NOT_FOUND, "there is no such destination")
         return _json({"destination": name, "documents": []})
+
+    async def explain(self, request: web.Request) -> web.StreamResponse:
+        """``GET /destinations/<name>/explain``: why members have their shares."""
+        name, host = name_in(request, 2), _host(request.query.get("host"))
+        limit = _limit(request.query.get("limit"))
+        found = await explained(self._repository(), name, host=host, limit=limit)
+        if found is None:
+            return problem(HTTPStatus.NOT_FOUND, "there is no such destination")
+        if host is not None and not found.cases:
+            return problem(HTTPStatus.NOT_FOUND, not_planned(name, host))
+        shards = self._view.shards
+        documents = self._view.documents_of(shard_of(name, shards)) if shards else ()
+        # Sentences for many members take their time.
+        return _json(await asyncio.to_thread(_explanation, found, documents))
 
     async def health(self, _request: web.Request) -> web.StreamResponse:
         """``GET /healthz``: the process answers."""

@@ -70,6 +70,7 @@ class HttpServer:
                 web.put("/destinations/{name:[^/]+}", operations.put),
                 web.delete("/destinations/{name:[^/]+}", operations.delete),
                 web.get("/destinations/{name:[^/]+}/distribution", operations.distribution),
+                web.get("/destinations/{name:[^/]+}/explain", operations.explain),
                 web.get("/healthz", operations.health),
                 web.get("/readyz", operations.ready),
                 web.get("/metrics", operations.metrics),

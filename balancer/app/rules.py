@@ -1,0 +1,270 @@
+"""The rules that decide shares, in words: why each gave what it gave, and what would change it.
+
+Decides only how a rule is told; the planner decides which one it was. One function a rule, each
+from the numbers of one member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from balancer.core.foresight import PROVEN_ROUNDS
+from balancer.core.model import Destination, Policy, Reason
+from worker_sdk.wire.shares import POINTS
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One member's share, and what it came from.
+
+    Attributes:
+        epoch: of the round's document.
+        reason: the planner's.
+        destination: as it is set now.
+        reserved_until_ms: latest date of the points reserved in the share; None where not known.
+    """
+
+    epoch: int
+    reason: Reason
+    destination: Destination
+    reserved_until_ms: int | None = None
+
+    @property
+    def policy(self) -> Policy:
+        """The destination's."""
+        return self.destination.policy
+
+    def permits(self, points: int) -> int:
+        """Return the permits a window of so many points, rounded down."""
+        return self.destination.capacity * points // POINTS
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """A rule in words.
+
+    Attributes:
+        because: why the member has its share; continues "The rule that decided is …: ".
+        change: what would change it; a sentence.
+    """
+
+    because: str
+    change: str
+
+
+def count(permits: int) -> str:
+    """Return a number of permits for people."""
+    return f"{permits:,} permit{'' if permits == 1 else 's'}"
+
+
+def percent(points: int) -> str:
+    """Return points as a percentage for people."""
+    digits = 3 if points >= POINTS // 10_000 or points == 0 else 7
+    return f"{points / (POINTS // 100):.{digits}f} %"
+
+
+def asked(case: Case) -> Words:
+    """It got what it asked for."""
+    spare = case.permits(case.reason.share_points) > case.reason.wanted_permits
+    more = ", and a part of what nobody asked for" if spare else ""
+    enough = (
+        "there is enough for all"
+        if case.reason.level_permits is None
+        else "it wants less than the level that limits others"
+    )
+    return Words(
+        f"{enough}, so it gets what it asked for{more}",
+        "Asking for more would bring it more with the next round; what it is refused counts as "
+        "asked.",
+    )
+
+
+def foreseen(case: Case) -> Words:
+    """It got what its past foretells."""
+    return Words(
+        f"its demand comes back at a fixed lag, and by that it will want "
+        f"{count(case.reason.wanted_permits)}, which it gets",
+        f"If the pattern breaks, its last demand counts again, within {PROVEN_ROUNDS} rounds; "
+        "with --no-expect-recurring it counts at once.",
+    )
+
+
+def level(case: Case) -> Words:
+    """It wants more than the level."""
+    reason = case.reason
+    limit = reason.level_permits or 0
+    lacking = max(0, reason.wanted_permits - case.permits(reason.share_points))
+    weighed = (
+        f", {count(limit * reason.weight)} for its weight of {reason.weight}"
+        if reason.weight > 1
+        else ""
+    )
+    return Words(
+        "all together want more than there is, so whoever wants much gets no more than the level, "
+        f"{count(limit)} for a weight of 1{weighed}",
+        f"A larger capacity, less demand of others or a higher weight would bring it more; it "
+        f"lacks {count(lacking)} of what it wants.",
+    )
+
+
+def expected(case: Case) -> Words:
+    """Spare capacity went to what came back three times."""
+    return Words(
+        f"capacity was spare, and a demand of {count(case.reason.expected_permits)} came back "
+        "three times at one lag, so room is kept for it",
+        "Others' demand takes the spare part away first, and with --no-expect-recurring it is not "
+        "given.",
+    )
+
+
+def head_room(case: Case) -> Words:
+    """Spare capacity went to the policy's head-room."""
+    return Words(
+        f"capacity was spare, and of that each gets up to {case.policy.head_room_permille / 10:g} "
+        "% above its demand first",
+        "Others' demand takes the spare part away first; --head-room-percent says how much it is.",
+    )
+
+
+def repeated(case: Case) -> Words:
+    """Spare capacity went to what came back twice."""
+    del case
+    return Words(
+        "capacity was spare, and it had a larger demand twice at one lag, so room is kept for it",
+        "Others' demand takes the spare part away first, and so do patterns that came back three "
+        "times.",
+    )
+
+
+def peak(case: Case) -> Words:
+    """Spare capacity went to a recent peak."""
+    return Words(
+        f"capacity was spare, and it needed up to {count(case.reason.peak_permits)} not long ago",
+        "Others' demand takes the spare part away first, and of the peak "
+        f"{case.policy.peak_decay_permille / 10:g} % remain after each round "
+        "(--peak-decay-percent).",
+    )
+
+
+def kept(case: Case) -> Words:
+    """Spare capacity stayed where it was."""
+    del case
+    return Words(
+        "capacity was spare, and what it had is left to it, so that small ups and downs move "
+        "nothing",
+        "Anybody who comes to want the spare part takes it.",
+    )
+
+
+def minimum(case: Case) -> Words:
+    """It has the policy's least share."""
+    least = case.policy.minimum_points
+    cut = " (the minima of all pass the capacity and are cut alike)"
+    return Words(
+        f"it wants {count(case.reason.wanted_permits)}, and the policy gives no live member less "
+        f"than {percent(least)}{cut if case.reason.share_points < least else ''}",
+        "Only a demand above that would bring it more; --minimum-percent sets it.",
+    )
+
+
+def maximum(case: Case) -> Words:
+    """It has the policy's largest share."""
+    return Words(
+        f"it wants {count(case.reason.wanted_permits)}, and the policy gives no member more than "
+        f"{percent(case.policy.maximum_points)}",
+        "Only --maximum-percent or a larger capacity would bring it more.",
+    )
+
+
+def reserved(case: Case) -> Words:
+    """It may still be spending more than it wants."""
+    return Words(
+        f"by earlier documents it may still spend {percent(case.reason.reserved_points)}, more "
+        "than it wants, so that much stays its own",
+        "It falls to what it asks for once it reports to hold a newer document.",
+    )
+
+
+def silent(case: Case) -> Words:
+    """It was not heard of."""
+    del case
+    return Words(
+        "it was not heard of for 1.4 rounds, so it keeps what it may still spend by earlier "
+        "documents and its minimum, and nothing is promised to it anew",
+        "A report brings it back with the next round; without one it is forgotten, and what is "
+        "still promised to it is held until its date.",
+    )
+
+
+def even(case: Case) -> Words:
+    """The strategy is `equal`."""
+    del case
+    return Words(
+        "the strategy is equal, so every live member gets the same by its weight, asked or not",
+        "Fewer live members, a higher weight or --strategy max_min, which goes by demand, would "
+        "change it; asking for more would not.",
+    )
+
+
+def used(case: Case) -> Words:
+    """The strategy is `surplus`, and it is below its limit."""
+    del case
+    return Words(
+        "the strategy is surplus, and it left a part of its share unused, so it keeps what it used "
+        "and a tenth, and a part of what nobody needs",
+        "Using nearly all of its share would bring it a part of what others leave.",
+    )
+
+
+def surplus(case: Case) -> Words:
+    """The strategy is `surplus`, and it is at its limit."""
+    del case
+    return Words(
+        "the strategy is surplus, and it used nearly all of its share, so it gets a part of what "
+        "others leave, nine tenths by the share it had and a tenth evenly",
+        "It drifts towards the even share of those at their limit; less use by others or a higher "
+        "weight would bring it more.",
+    )
+
+
+def held(case: Case) -> Words:
+    """The capacity was lowered below what is promised."""
+    del case
+    return Words(
+        "the capacity was lowered below what earlier documents promise, so each keeps what it may "
+        "still spend and nobody gets anything beside it",
+        "It ends when members report to hold a newer document, at the latest at the promises' "
+        "date; a larger capacity ends it too.",
+    )
+
+
+RULES: Final[Mapping[str, Callable[[Case], Words]]] = {
+    "asked": asked,
+    "foreseen": foreseen,
+    "level": level,
+    "expected": expected,
+    "head-room": head_room,
+    "repeated": repeated,
+    "peak": peak,
+    "kept": kept,
+    "minimum": minimum,
+    "maximum": maximum,
+    "reserved": reserved,
+    "silent": silent,
+    "even": even,
+    "used": used,
+    "surplus": surplus,
+    "held": held,
+}
+
+
+def words_of(case: Case) -> Words:
+    """Return the words of the rule that decided; a newer version may know more rules."""
+    rule = RULES.get(case.reason.rule)
+    if rule is None:
+        return Words(
+            "this version has no words for it", "The version that planned it can say more."
+        )
+    return rule(case)

@@ -1,0 +1,311 @@
+"""Why a member has its share, in words: rule by rule, as sentences, as a table and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from balancer.app.explanation import (
+    Explanation,
+    case_as_json,
+    dated,
+    explained,
+    explanation_as_json,
+    paragraph,
+    table_rows,
+    time_of_day,
+)
+from balancer.app.rules import RULES, Case, Words, words_of
+from balancer.core.model import Destination, Policy, Reason, Strategy
+from tests.support.fakes_repository import FakeRepository
+from tests.support.http_face import Served
+from worker_sdk.wire.distribution import DestinationShares, Document, Entry, Terms
+
+NAME = "orders-db"
+REASON = Reason(
+    destination=NAME,
+    host="web-1",
+    instance="i1",
+    rule="level",
+    asked_permits=500,
+    used_permits=300,
+    denied_permits=200,
+    starved_ms=4_200,
+    peak_permits=510,
+    expected_permits=480,
+    reserved_points=100_000_000,
+    share_points=400_000_000,
+    safe_points=90_000_000,
+    level_permits=200,
+    wanted_permits=500,
+    weight=2,
+)
+
+
+def case(
+    policy: Mapping[str, Any] | None = None,
+    *,
+    capacity: int = 1000,
+    until_ms: int | None = None,
+    **numbers: Any,
+) -> Case:
+    destination = Destination(NAME, capacity, policy=Policy(**(policy or {})))
+    return Case(7, replace(REASON, **numbers), destination, until_ms)
+
+
+# ---------------------------------------------------------------- a rule each
+
+
+@pytest.mark.parametrize(
+    ("told", "because", "change"),
+    [
+        (
+            case(rule="asked", level_permits=None, wanted_permits=399),
+            ["enough for all", "a part"],
+            ["with the next"],
+        ),
+        (
+            case(rule="asked", share_points=200_000_000, wanted_permits=200),
+            ["less than the level that limits others, so it gets what it asked for"],
+            ["what it is refused counts"],
+        ),
+        (case(rule="foreseen"), ["by that it will want 500 permits"], ["--no-expect-recurring"]),
+        (
+            case(),
+            ["the level, 200 permits for a weight of 1, 400 permits for its weight of 2"],
+            ["it lacks 100 permits", "higher weight"],
+        ),
+        (case(rule="level", weight=1), ["for a weight of 1"], ["larger capacity"]),
+        (case(rule="expected"), ["480 permits came back three times"], ["--no-expect-recurring"]),
+        (
+            case({"head_room_permille": 125}, rule="head-room"),
+            ["up to 12.5 % above its demand"],
+            ["--head-room-percent"],
+        ),
+        (case(rule="repeated"), ["twice at one lag"], ["Others' demand"]),
+        (
+            case({"peak_decay_permille": 800}, rule="peak"),
+            ["needed up to 510 permits not long ago"],
+            ["80 % remain", "--peak-decay-percent"],
+        ),
+        (case(rule="kept"), ["what it had is left to it"], ["Anybody"]),
+        (
+            case({"minimum_points": 400_000_000}, rule="minimum", wanted_permits=1),
+            ["it wants 1 permit, and the policy gives no live member less than 40.000 %"],
+            ["--minimum-percent"],
+        ),
+        (case({"minimum_points": 400_000_001}, rule="minimum"), ["cut alike"], ["demand above"]),
+        (
+            case({"maximum_points": 400_000_000}, rule="maximum"),
+            ["it wants 500 permits", "no member more than 40.000 %"],
+            ["--maximum-percent"],
+        ),
+        (case(rule="reserved"), ["may still spend 10.000 %"], ["once it reports to hold a newer"]),
+        (case(rule="silent"), ["not heard of for 1.4 rounds"], ["A report brings it back"]),
+        (case({"strategy": Strategy.EQUAL}, rule="even"), ["asked or not"], ["max_min"]),
+        (case({"strategy": Strategy.SURPLUS}, rule="used"), ["and a tenth"], ["nearly all"]),
+        (case({"strategy": Strategy.SURPLUS}, rule="surplus"), ["what others leave"], ["drifts"]),
+        (case(rule="held"), ["capacity was lowered"], ["at the latest"]),
+    ],
+    ids=lambda value: value.reason.rule if isinstance(value, Case) else "",
+)
+def test_a_rule_says_why_and_what_would_change_it(
+    told: Case, because: list[str], change: list[str]
+) -> None:
+    words = words_of(told)
+    for part in because:
+        assert part in words.because
+    for part in change:
+        assert part in words.change
+
+
+@pytest.mark.parametrize("rule", [*RULES, "of-a-newer-version"])
+def test_every_rule_makes_whole_sentences(rule: str) -> None:
+    words = words_of(case(rule=rule))
+    assert isinstance(words, Words)
+    assert words.because[0].islower()
+    assert not words.because.endswith(".")
+    assert words.change[0].isupper()
+    assert words.change.endswith(".")
+    told = paragraph(case(rule=rule))
+    assert "\n" not in told
+    assert f"“{rule}”: {words.because}." in told
+
+
+# ---------------------------------------------------------------- sentences
+
+
+def test_a_paragraph_tells_every_fact() -> None:
+    policy = {"minimum_points": 1_000_000, "shadow": Strategy.EQUAL}
+    told = paragraph(case(policy, until_ms=1_800_000_060_000, shadow_points=250_000_000))
+    for fact in (
+        "web-1 (instance i1) has 40.000 % of orders-db, 400 of 1,000 permits in 60 s, by epoch 7.",
+        "It asked for 500 permits a window: in its last account it used 300, was refused 200",
+        "refused 200 and waited 4.2 s with none left.",
+        "Its recent peak is 510, and 480 are expected by recurrence.",
+        "It weighs 2; the policy sets a minimum of 0.100 % (1 permit) and no maximum.",
+        "10.000 % (100 permits) of it are reserved for what it may still spend by earlier doc",
+        "until it reports to hold a newer one, at the latest until 08:01:00 UTC.",
+        "9.000 % (90 permits) of it are safe: it may spend them where no document covers",
+        "The shadow strategy equal would give it 25.000 % (250 permits), 150 permits less.",
+        "What would change it: a larger capacity, less demand",
+    ):
+        assert fact in told
+
+
+def test_nothings_are_told_as_such() -> None:
+    told = paragraph(
+        case(
+            rule="asked",
+            denied_permits=0,
+            starved_ms=0,
+            expected_permits=0,
+            reserved_points=0,
+            safe_points=0,
+            level_permits=None,
+        )
+    )
+    for fact in (
+        "it used 300 and was refused none.",
+        "nothing is expected by recurrence.",
+        "the policy sets no minimum and no maximum. Nobody was limited.",
+        "Nothing of it is reserved for earlier documents.",
+        "None of it is safe: where no document covers a window, it may send nothing.",
+    ):
+        assert fact in told
+    assert "shadow" not in told
+
+
+def test_what_was_foreseen_is_told_beside_what_was_asked() -> None:
+    told = paragraph(case(rule="foreseen", wanted_permits=700))
+    assert "it was planned by 700, which its past foretells." in told
+    by_use = paragraph(case({"strategy": Strategy.SURPLUS}, rule="used", wanted_permits=700))
+    assert "foretells" not in by_use
+
+
+def test_a_share_below_a_permit_says_how_often_one_comes() -> None:
+    told = paragraph(case(capacity=10, share_points=30_000_000))
+    assert "it gets one in about 4 windows." in told
+    assert "about" not in paragraph(case(capacity=10, share_points=100_000_000))
+    assert "whole ones" not in paragraph(case(capacity=0))
+
+
+def test_a_level_that_limits_others_is_told_too() -> None:
+    assert "Some were limited, to a level of 200 permits" in paragraph(case(rule="asked"))
+
+
+@pytest.mark.parametrize(
+    ("shadow", "told"), [(400_000_000, "as many."), (400_999_999, "as many."), (0, "400 permits")]
+)
+def test_the_shadows_difference_is_told_in_permits(shadow: int, told: str) -> None:
+    assert told in paragraph(case(shadow_points=shadow))
+
+
+def test_a_time_of_day_is_that_of_utc() -> None:
+    assert time_of_day(1_800_000_060_999) == "08:01:00"
+
+
+# ---------------------------------------------------------------- JSON, table, dates
+
+
+def test_json_has_every_number_of_the_reason() -> None:
+    told = case_as_json(case(shadow_points=250_000_000))
+    assert told["epoch"] == 7
+    for name in Reason.__dataclass_fields__:
+        assert name in told
+    assert (told["share_permits"], told["safe_permits"], told["reserved_permits"]) == (400, 90, 100)
+    assert (told["shadow_permits"], told["shadow_difference_points"]) == (250, -150_000_000)
+    assert told["text"] == paragraph(case(shadow_points=250_000_000))
+    json.dumps(explanation_as_json(Explanation(case().destination, (case(),), more=False)))
+
+
+def test_the_table_has_a_column_for_the_shadow_only_where_there_is_one() -> None:
+    plain = Explanation(case().destination, (case(),), more=False)
+    head, (row,) = table_rows(plain)
+    assert len(head) == len(row)
+    assert "shadow" not in head
+    assert (row[:2], row[4]) == (["web-1", "i1"], "level")
+    shadowed = Explanation(case().destination, (case(shadow_points=0), case()), more=False)
+    head, rows = table_rows(shadowed)
+    assert head[-1] == "shadow"
+    assert [row[-1] for row in rows] == ["-40.000 %", ""]
+
+
+def document(epoch: int, safe_points: int, until_ms: int, name: str = NAME) -> Document:
+    entry = Entry("web-1", "i1", ((0, 10**9),), safe_points)
+    return Document(
+        0, epoch, 1, until_ms, (DestinationShares(Terms(name, 9, 60, 1, 2), (), (entry,)),)
+    )
+
+
+def test_a_reservation_lasts_until_the_latest_date_of_older_documents_that_promise() -> None:
+    explanation = Explanation(case().destination, (case(),), more=False)
+    documents = [
+        document(7, 5, 900),  # the one planned: it reserves, and does not promise to itself
+        document(6, 5, 300),
+        document(5, 5, 400),
+        document(4, 0, 800),
+        document(3, 5, 700, "other"),
+    ]
+    assert dated(explanation, documents).cases[0].reserved_until_ms == 400
+    assert dated(explanation, []).cases[0].reserved_until_ms is None
+
+
+async def test_so_many_members_are_told_and_that_there_are_more() -> None:
+    repository = FakeRepository()
+    assert await explained(repository, NAME, host=None, limit=5) is None
+    await repository.put_destination(Destination(NAME, 1000))
+    reasons = [replace(REASON, instance=f"i{n}", share_points=n) for n in range(3)]
+    await repository.store_reasons(0, 7, [*reasons, replace(REASON, host="b", share_points=9)])
+    found = await explained(repository, NAME, host=None, limit=3)
+    assert found is not None
+    assert [told.reason.share_points for told in found.cases] == [9, 2, 1]
+    assert found.more
+    found = await explained(repository, NAME, host="web-1", limit=3)
+    assert found is not None
+    assert (len(found.cases), found.more) == (3, False)
+
+
+# ---------------------------------------------------------------- over HTTP
+
+
+async def test_shares_are_explained_over_http(served: Served) -> None:
+    path = f"/destinations/{NAME}/explain"
+    assert (await served.ask(path))[0] == 404
+    await served.repository.put_destination(Destination(NAME, 1000))
+    assert (await served.ask(path))[1]["members"] == []
+    status, body, _ = await served.ask(f"{path}?host=web-1")
+    assert (status, "no regular round has planned" in body["detail"]) == (404, True)
+    others = [replace(REASON, host=f"h{n}", share_points=n) for n in range(3)]
+    await served.repository.store_reasons(0, 7, [REASON, *others])
+    served.view.publish(0, [document(6, 5, 1_800_000_060_000)])
+    status, body, _ = await served.ask(f"{path}?host=web-1")
+    (member,) = body["members"]
+    assert (status, body["capacity"], member["rule"]) == (200, 1000, "level")
+    assert member["reserved_until_ms"] == 1_800_000_060_000
+    assert "at the latest until 08:01:00 UTC" in member["text"]
+    _, body, _ = await served.ask(f"{path}?limit=2")
+    assert ([told["host"] for told in body["members"]], body["more"]) == (["web-1", "h2"], True)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "limit=0",
+        "limit=10001",
+        "limit=x",
+        "limit=-1",
+        "limit=%D9%A3",
+        "limit=",
+        "host=",
+        "host=%00",
+    ],
+)
+async def test_a_wrong_question_is_told(served: Served, query: str) -> None:
+    await served.repository.put_destination(Destination(NAME, 1000))
+    status, body, _ = await served.ask(f"/destinations/{NAME}/explain?{query}")
+    assert (status, query.partition("=")[0] in body["detail"]) == (400, True)
