@@ -50,7 +50,7 @@ class History:
             ints(row[-age] if len(row) >= age else 0 for row in demands)
             for age in range(rounds, 0, -1)
         )
-        return cls(None, columns, _errors(columns))
+        return cls(None, columns, tuple(_error(columns, lag) for lag in _lags(columns)))
 
     def rows(self, count: int) -> tuple[list[int], list[list[int]]]:
         """Return the trails' rows that have a history here, and their demands, oldest first."""
@@ -90,17 +90,14 @@ class History:
         """Return the history with one more round: demands of all of the trails' rows."""
         newest = demands if self.of_row is None else demands[self.of_row]
         columns = (*self.columns, newest)
-        if len(self.errors) == LAG_MAX and len(columns) > PROVEN_ROUNDS + LAG_MAX:
-            gone = columns[-1 - PROVEN_ROUNDS]
-            errors = tuple(
-                known
-                + np.abs(newest - columns[-1 - lag])
-                - np.abs(gone - columns[-1 - PROVEN_ROUNDS - lag])
-                for lag, known in enumerate(self.errors, 1)
-            )
-        else:
-            errors = _errors(columns)
-        return History(self.of_row, columns[-HISTORY_ROUNDS:], errors)
+        errors = [
+            known
+            + np.abs(newest - columns[-1 - lag])
+            - np.abs(columns[-1 - PROVEN_ROUNDS] - columns[-1 - PROVEN_ROUNDS - lag])
+            for lag, known in enumerate(self.errors, 1)
+        ]
+        errors += [_error(columns, lag) for lag in _lags(columns) if lag > len(errors)]
+        return History(self.of_row, columns[-HISTORY_ROUNDS:], tuple(errors))
 
     def recurring(self, count: int) -> tuple[Ints, Ints]:
         """Return what each of ``count`` rows of the trails may want by recurrence; 0 for nothing.
@@ -144,12 +141,14 @@ class History:
         return spread
 
 
-def _errors(columns: Sequence[Ints]) -> tuple[Ints, ...]:
-    """Return the summed errors for each lag that the columns reach, from 1 on."""
-    errors = []
-    for lag in range(1, min(LAG_MAX, len(columns) - PROVEN_ROUNDS) + 1):
-        error = zeros(len(columns[-1]))
-        for age in range(1, PROVEN_ROUNDS + 1):
-            error = error + np.abs(columns[-age] - columns[-age - lag])
-        errors.append(error)
-    return tuple(errors)
+def _lags(columns: Sequence[Ints]) -> range:
+    """Return the lags that the columns reach."""
+    return range(1, min(LAG_MAX, len(columns) - PROVEN_ROUNDS) + 1)
+
+
+def _error(columns: Sequence[Ints], lag: int) -> Ints:
+    """Return the summed errors of the proven rounds at a lag."""
+    error = zeros(len(columns[-1]))
+    for age in range(1, PROVEN_ROUNDS + 1):
+        error = error + np.abs(columns[-age] - columns[-age - lag])
+    return error

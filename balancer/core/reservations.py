@@ -32,11 +32,6 @@ class Promises:
     until_ms: int
     line: DestinationShares
 
-    def permits(self, member: Member) -> int:
-        """Return what its safe points give a member in a window."""
-        entry = self.line.by_member.get(member)
-        return 0 if entry is None else safe_permits(self.line.terms.capacity, entry.safe_points)
-
 
 def promises_of(documents: Sequence[Document], destination: str) -> list[Promises]:
     """Return what the documents promise for one destination, a value a document."""
@@ -91,9 +86,13 @@ def reserved_permits(
             continue
         concerned = [list(promised.line.by_member.keys() - members.keys())]
         concerned += [known for epoch, known in by_epoch.items() if epoch <= promised.epoch]
+        entry_of, capacity = promised.line.by_member.get, promised.line.terms.capacity
         for member in chain.from_iterable(concerned):
-            permits = promised.permits(member)
-            if permits <= 0:
+            entry = entry_of(member)
+            if entry is None or not entry.safe_points:
+                continue
+            permits = safe_permits(capacity, entry.safe_points)
+            if not permits:
                 continue
             known_permits, known_until_ms = reserved.get(member, _NOTHING)
             reserved[member] = (
