@@ -1,4 +1,4 @@
-"""Reference pages that are made from the code: settings and metrics.
+"""Reference pages that are made from the code: settings, metrics, scenarios of the simulator.
 
 ``python -m tests.support.reference_pages`` writes them anew; a test holds them against the code.
 """
@@ -12,6 +12,9 @@ from pydantic_core import PydanticUndefined
 
 from balancer.app.catalogue import CATALOGUE
 from balancer.settings import EXAMPLES, PREFIX, Settings
+from balancer.simulation.catalogue import CATALOGUE as SCENARIOS
+from balancer.simulation.demanded import Demanded
+from worker_sdk.wire.shares import POINTS
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 
@@ -71,7 +74,53 @@ def metrics_page() -> str:
     )
 
 
-PAGES = {"settings.md": settings_page, "metrics.md": metrics_page}
+def scenarios_page() -> str:
+    """Return the page of the simulator's scenarios."""
+    rows = [
+        f"| `{name}` | {known.windows} | {known.description} | {_demands(known.demanded)} |"
+        for name, known in SCENARIOS.items()
+    ]
+    return "\n".join(
+        [
+            "# Scenarios of the simulator",
+            "",
+            "`permit-balancer simulate --scenario NAME`. Of each it is demanded that no window",
+            "passes its bound, that no plan breaks an invariant, and what the last column says, by",
+            "the default timetable. [How to read it](../explanation/simulation.md).",
+            "",
+            "| scenario | windows | what it is | demanded |",
+            "|---|---|---|---|",
+            *rows,
+            "",
+        ]
+    )
+
+
+def _demands(demanded: Demanded) -> str:
+    found = []
+    if demanded.least_served_over_ideal is not None:
+        found.append(f"at least {demanded.least_served_over_ideal:.1%} of what is possible")
+    if demanded.most_worst_window is not None:
+        found.append(f"fullest window at most {demanded.most_worst_window:.0%}")
+    if demanded.most_zero_windows is not None:
+        found.append(f"at most {demanded.most_zero_windows} windows at zero")
+    if demanded.most_moved_points is not None:
+        found.append(f"at most {demanded.most_moved_points / POINTS:.1%} moved a round")
+    least: dict[int, list[str]] = {}
+    for host, permits in demanded.least_permits.items():
+        least.setdefault(permits, []).append(host)
+    found += [
+        f"{hosts[0] if len(hosts) == 1 else f'{len(hosts)} hosts'} at least {permits} permits"
+        for permits, hosts in least.items()
+    ]
+    return "; ".join(found)
+
+
+PAGES = {
+    "settings.md": settings_page,
+    "metrics.md": metrics_page,
+    "scenarios.md": scenarios_page,
+}
 
 
 if __name__ == "__main__":
