@@ -8,7 +8,7 @@ import pytest
 
 from balancer.core.model import Strategy
 from balancer.simulation.demanded import Demanded
-from balancer.simulation.scenario import Scenario, Style
+from balancer.simulation.scenario import Scenario, Style, TimetableKind
 from balancer.simulation.scenario_file import read_scenario
 from worker_sdk.errors import ConfigurationError
 from worker_sdk.wire.distribution import OnExpiry, Pacing
@@ -145,6 +145,11 @@ MEMBER = '[[members]]\nhost = "a"\ndemand = 1\n'
         ('capacity = 1\n[[members]]\nhost = "a"\n', "demand is None"),
         ('capacity = 1\n[[members]]\nhost = "a"\ndemand = [[5, 1], [3, 1]]\n', "ascending"),
         ('capacity = 1\n[[members]]\nhost = "a"\ndemand = "1"\n', "list of pairs"),
+        (f'capacity = 1\ntimetable = "own"\n{MEMBER}', "window or service"),
+        (
+            f'capacity = 1\ntimetable = "service"\nround_windows = 2\n{MEMBER}',
+            "it must be 1",
+        ),
         (f"capacity = 1\n{MEMBER}leaves_window = 0\n", "must leave later"),
         (f'capacity = 1\n{MEMBER}style = "lazy"\n', "asking or blocking"),
         (f"capacity = 1\n{MEMBER}noise = 3\n", "noise is 3"),
@@ -157,6 +162,15 @@ def test_a_slip_of_the_pen_is_named(tmp_path: Path, text: str, words: str) -> No
         read(tmp_path, text)
     assert words in str(raised.value)
     assert "scenario.toml" in str(raised.value)
+
+
+def test_the_documented_file_is_a_scenario(tmp_path: Path) -> None:
+    page = Path(__file__).parents[2] / "docs" / "explanation" / "simulation.md"
+    block = page.read_text(encoding="utf-8").split("```toml\n")[1].split("```")[0]
+    scenario, demanded = read(tmp_path, block)
+    assert scenario.timetable is TimetableKind.SERVICE
+    assert len(scenario.members) == 41
+    assert demanded.least_permits == {"batch": 500}
 
 
 def test_a_file_that_is_not_there_or_no_text_is_explained(tmp_path: Path) -> None:

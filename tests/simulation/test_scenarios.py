@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from balancer.core.model import Policy
@@ -16,6 +18,7 @@ from balancer.simulation.scenario import (
     MemberPlan,
     Scenario,
     Style,
+    TimetableKind,
     constant,
 )
 from worker_sdk.errors import ConfigurationError
@@ -143,8 +146,11 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("name", FAULTS)
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_faults_never_lead_over_the_capacity(name: str, seed: int) -> None:
+@pytest.mark.parametrize("timetable", TimetableKind)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_faults_never_lead_over_the_capacity(
+    name: str, timetable: TimetableKind, seed: int
+) -> None:
     members = [
         MemberPlan(f"host-{number}", lambda window, n=number: (n * 37 + window * n) % 90)  # type: ignore[misc] # n is bound
         for number in range(12)
@@ -160,11 +166,45 @@ def test_faults_never_lead_over_the_capacity(name: str, seed: int) -> None:
         30,
         tuple(members),
         faults=FAULTS[name],
+        timetable=timetable,
         events=Events(balancer_away=((14, 17),), lost_memory=(22,), capacities={8: 300, 18: 500}),
     )
     outcome = run(scenario, seed)
     assert broken_safety(outcome) == []
     assert sum(outcome.figures.arrived) > 0
+
+
+def test_by_the_services_timetable_a_round_knows_less() -> None:
+    """A member reports at some second up to the 36th; what it wants after that is not known."""
+    members = (
+        MemberPlan("early", lambda window: 900 if window >= 5 else 0),
+        MemberPlan("late", lambda window: 0 if window >= 5 else 900),
+    )
+    strict = Scenario("turn", 1000, 12, members, measured_from_window=6)
+    outcomes = [
+        run(replace(strict, timetable=timetable))
+        for timetable in (TimetableKind.WINDOW, TimetableKind.SERVICE)
+    ]
+    by_window, by_service = (outcome.figures.arrived for outcome in outcomes)
+    # Window 6 is still held for who wanted all before: its safe points.
+    assert by_window[7] == 900
+    assert by_service[7] < 900
+    assert by_service[8] == 900
+    assert [sum(outcome.figures.wanted) for outcome in outcomes] == [900 * 12] * 2
+    assert all(broken_safety(outcome) == [] for outcome in outcomes)
+
+
+def test_members_come_and_go_by_either_timetable() -> None:
+    plain = CATALOGUE["churn"].make(seed=1, windows=15)
+    few = [plan for number, plan in enumerate(plain.members) if number % 20 == 0]
+    small = replace(plain, members=tuple(few), capacity=plain.capacity // 20)
+    results = [
+        served(small, run(replace(small, timetable=timetable))) for timetable in TimetableKind
+    ]
+    assert [result["ideal"] for result in results] == [results[0]["ideal"]] * 2
+    for result in results:
+        assert isinstance(part := result["served_over_ideal"], float)
+        assert part > 0.8
 
 
 def test_work_of_who_ends_goes_to_its_successor() -> None:
