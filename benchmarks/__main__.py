@@ -11,12 +11,17 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from benchmarks import permit_cost
+from benchmarks import permit_cost, planning
 from benchmarks.allocators import __main__ as allocators
 
 
 def _permit_cost(_quick: bool) -> int:
     permit_cost.main()
+    return 0
+
+
+def _planning(quick: bool) -> int:
+    planning.main(quick=quick)
     return 0
 
 
@@ -26,6 +31,7 @@ def _allocators(quick: bool) -> int:
 
 BENCHMARKS: Final[Mapping[str, tuple[str, Callable[[bool], int]]]] = {
     "permit-cost": ("a permit beside a bare lock and integer", _permit_cost),
+    "planning": ("planning a round, by members and destinations", _planning),
     "allocators": ("other rules of sharing and ours on the same inputs", _allocators),
 }
 
