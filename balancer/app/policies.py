@@ -42,6 +42,7 @@ class Setting:
         least: of a number, the smallest that is good.
         most: of a number, the largest that is good.
         bounds: of anything else, what is good.
+        effect: from when on a change counts.
     """
 
     name: str
@@ -51,8 +52,10 @@ class Setting:
     least: int | None = None
     most: int | None = None
     bounds: str = ""
+    effect: str = "next regular document"
 
 
+_DATES: Final = "next regular document; those published keep their dates"
 _STRATEGIES: Final = ", ".join(f"`{strategy.value}`" for strategy in Strategy)
 
 SETTINGS: Final = (
@@ -63,6 +66,7 @@ SETTINGS: Final = (
         "a second strategy, planned beside it and never published; `explain` and the metrics tell "
         "what it would give",
         bounds=f"{_STRATEGIES}, or null (as an option: `none`)",
+        effect="next regular round",
     ),
     Setting(
         "weights",
@@ -104,6 +108,7 @@ SETTINGS: Final = (
         "points",
         0,
         POINTS // 2,
+        effect="next regular document; early ones obey it at once",
     ),
     Setting(
         "peak_decay_permille",
@@ -112,6 +117,7 @@ SETTINGS: Final = (
         "thousandths of the peak",
         0,
         PERMILLE,
+        effect="next regular round",
     ),
     Setting(
         "expect_recurring",
@@ -136,6 +142,7 @@ SETTINGS: Final = (
         "seconds",
         1,
         SPAN_MAX_MS // 1000,
+        effect=_DATES,
     ),
     Setting(
         "on_expiry",
@@ -143,6 +150,7 @@ SETTINGS: Final = (
         "what remains after that: nothing, or a part of the safe points for a further time",
         bounds='"closed", or {"permille": 0 to 1000, "for_ms": 0 to '
         f"{SPAN_MAX_MS}}}; as options two numbers, the second in seconds",
+        effect=_DATES,
     ),
     Setting(
         "guard_ms",

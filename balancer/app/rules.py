@@ -192,7 +192,7 @@ def silent(case: Case) -> Words:
     del case
     return Words(
         "it was not heard of for 1.4 rounds, so it keeps what it may still spend by earlier "
-        "documents and its minimum, and nothing is promised to it anew",
+        "documents, has no minimum, and nothing is promised to it anew",
         "A report brings it back with the next round; without one it is forgotten, and what is "
         "still promised to it is held until its date.",
     )
