@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from balancer.core.model import RoundKind, Strategy
 from balancer.simulation.run import Simulation
-from balancer.simulation.scenario import Scenario
+from balancer.simulation.scenario import Scenario, TimetableKind
 from balancer.simulation.service import SimulatedBalancer
 from benchmarks.allocators.fleet import Run
 
@@ -41,7 +41,11 @@ def run(scenario: Scenario, strategy: Strategy, seed: int, *, half_late: bool) -
         half_late: half of all reads are lost, drawn anew in each round: the reader has what it
             read before, which covers the next window only by its safe points.
     """
-    changed = replace(scenario, policy=replace(scenario.policy, strategy=strategy))
+    changed = replace(
+        scenario,
+        policy=replace(scenario.policy, strategy=strategy),
+        timetable=TimetableKind.WINDOW,  # a round knows exactly the window before, as the others'
+    )
     if half_late:
         changed = replace(changed, faults=replace(changed.faults, lost_reads=0.5))
     simulation = Simulation(changed, seed)

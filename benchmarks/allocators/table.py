@@ -30,12 +30,14 @@ late: worst   (ours: while half of all reads are lost, drawn anew each round)
 zero          longest run of windows in which a member with work was served nothing
 moved         percent of the capacity that changes hands a round, mean of the run's second half
 time          processor time of a round over the even split's
-One round's delay: a round knows the windows before, its shares hold in the next. Simple rules get
+One round's delay: a round knows the windows before, its shares hold in the next (the simulator's
+window timetable; the service's own delays a share by two thirds of a window more). Simple rules get
 fractional shares that become whole permits without loss, goodbyes they know at once, and no wire;
 a round of ours is all from the reports to a checked document. Doorman itself leases to one client
 after the other and counts what is leased: only its columns without "late" are its own. EWMA is
 averaged anew over 16 windows each round; a real one keeps its averages and needs less time. All
-start from an even split; so does the forecaster, which nobody can build."""
+start from an even split; so does the forecaster, which nobody can build. Moved says something of
+steady demand only: noise, step, fleets."""
 
 
 @dataclass(frozen=True, slots=True)
