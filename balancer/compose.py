@@ -287,6 +287,8 @@ class Service:
                 holder=f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(8)}",
                 lease_ms=settings.lease_ms,
                 keep_files_ms=settings.keep_files_seconds * 1000,
+                keep_details_ms=settings.history_detail_hours * 3_600_000,
+                keep_history_ms=settings.history_days * 86_400_000,
             ),
         )
 

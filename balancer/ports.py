@@ -13,6 +13,7 @@ from typing import Final, Protocol
 
 from balancer.core.memory import Memory
 from balancer.core.model import Destination, MemberRecord, Reason, Usage
+from balancer.core.record import DestinationRecord, DetailRecord, History, Recorded, SpanRecord
 from worker_sdk.errors import RejectReason
 from worker_sdk.wire.distribution import Document
 from worker_sdk.wire.usage import UsageBatch
@@ -160,7 +161,7 @@ class LeaseRecord:
 
 
 class Repository(Protocol):
-    """Postgres: members, accounts, destinations, leases, reasons."""
+    """Postgres: members, accounts, destinations, leases, history."""
 
     async def check_schema(self) -> None:
         """Check that the schema is the one this version works on.
@@ -242,16 +243,62 @@ class Repository(Protocol):
         """Let go of every lease held."""
         ...
 
-    async def store_reasons(self, shard: int, epoch: int, reasons: Sequence[Reason]) -> None:
-        """Replace the reasons of a shard's last round."""
+    async def store_round(self, record: Recorded) -> None:
+        """Keep a round: as a whole, each destination, and their members; once, however often."""
+        ...
+
+    async def load_in_force(
+        self, destination: str, *, at_ms: int | None = None
+    ) -> Sequence[DetailRecord]:
+        """Return what members' shares at an instant came from: `balancer.core.record.in_force`."""
         ...
 
     async def load_reasons(
-        self, destination: str, host: str | None = None, *, limit: int = REASONS_MAX
+        self,
+        destination: str,
+        host: str | None = None,
+        *,
+        limit: int = REASONS_MAX,
+        at_ms: int | None = None,
     ) -> Sequence[tuple[int, Reason]]:
         """Return (epoch, reason) of the last round: of a host's members, or of all.
 
-        The largest shares come first, of equal ones by name; at most ``limit``.
+        The largest shares come first, of equal ones by name; at most ``limit``. With an instant
+        they are what was then in force.
+        """
+        ...
+
+    async def load_details(
+        self, destination: str, *, from_ms: int, until_ms: int, limit: int
+    ) -> Sequence[DetailRecord]:
+        """Return members round by round, planned from an instant to before another, ascending."""
+        ...
+
+    async def load_history(
+        self, destination: str, *, from_ms: int, until_ms: int, limit: int
+    ) -> History:
+        """Return a destination's past, planned from an instant to before another, ascending.
+
+        Of each kind of record at most ``limit``. Ten minutes belong to it that overlap it.
+        """
+        ...
+
+    async def load_history_at(
+        self, destination: str, at_ms: int
+    ) -> DestinationRecord | SpanRecord | None:
+        """Return by which round shares were in force at an instant, or the ten minutes it is in.
+
+        Where nothing covered it, it is the last one before.
+        """
+        ...
+
+    async def clean_history(
+        self, *, roll_up_before_ms: int, before_ms: int, details_before_ms: int, limit: int
+    ) -> int:
+        """Do one step of each, at most ``limit`` rows of a kind; return how many rows went.
+
+        What was planned before ``roll_up_before_ms`` is summed up; rounds and sums of before
+        ``before_ms`` go, and members whose windows ended before ``details_before_ms``.
         """
         ...
 

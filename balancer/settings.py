@@ -49,6 +49,8 @@ EXAMPLES: Final = {
     "shards": "16",
     "lease_seconds": "15",
     "keep_files_seconds": "86400",
+    "history_detail_hours": "48",
+    "history_days": "30",
     "log_level": "info",
     "log_format": "text",
 }
@@ -93,6 +95,8 @@ class Settings(BaseSettings):
     shards: Annotated[int, Field(ge=1, le=SHARDS_MAX)] = 16
     lease_seconds: Annotated[int, Field(ge=1, le=3_600)] | None = None
     keep_files_seconds: Annotated[int, Field(ge=60)] = 86_400
+    history_detail_hours: Annotated[int, Field(ge=1, le=8_784)] = 48
+    history_days: Annotated[int, Field(ge=1, le=3_660)] = 30
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["text", "json"] = "text"
 

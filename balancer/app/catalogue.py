@@ -34,6 +34,8 @@ SHADOW_LARGEST: Final = "permit_shadow_largest_ratio"
 UNMEASURED: Final = "permit_destinations_unmeasured"
 FILES_REMOVED: Final = "permit_files_removed_total"
 ROWS_REMOVED: Final = "permit_rows_removed_total"
+HISTORY_LOST: Final = "permit_history_lost_total"
+HISTORY_REMOVED: Final = "permit_history_removed_total"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,4 +98,8 @@ CATALOGUE: Final = (
     ),
     Metric(FILES_REMOVED, "counter", "files", "Old documents removed from the store"),
     Metric(ROWS_REMOVED, "counter", "rows", "Expired rows removed from PostgreSQL"),
+    Metric(HISTORY_LOST, "counter", "rounds", "Published as planned, but not kept in history"),
+    Metric(
+        HISTORY_REMOVED, "counter", "rows", "Of history, summed up or removed since they are old"
+    ),
 )

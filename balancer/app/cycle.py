@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from balancer.app import catalogue
 from balancer.app.agenda import largest_epoch_by
+from balancer.app.history import Happened, RoundHistory
 from balancer.app.measures import DestinationMeasures
 from balancer.app.view import DistributionView
 from balancer.core.learning import (
@@ -130,6 +131,7 @@ class Cycle:
         self._metrics = metrics
         self._limits = limits
         self._measures = DestinationMeasures(metrics)
+        self._history = RoundHistory(repository, clock, metrics, limits.round_ms)
 
     def forget(self, shard: int) -> None:
         """Measure nothing of a shard any more: somebody else plans it."""
@@ -160,13 +162,15 @@ class Cycle:
         stored = await self._store.load(desk.shard, now_ms=now_ms)
         await self._view.show(desk.shard, pointed_documents(stored))
         self._mind_losses(desk, stored, now_ms)
+        happened = Happened(desk.shard, kind, "waits", now_ms)
         if now_ms < desk.wait_until_ms:
             seconds = (desk.wait_until_ms - now_ms) // 1000 + 1
-            return self._told(
-                "waits",
+            sentence = (
                 f"shard {desk.shard}: published documents are lost; waits {seconds} s until none "
-                "can be in force",
+                "can be in force"
             )
+            await self._history.keep(replace(happened, sentence=sentence))
+            return self._told("waits", sentence)
         destinations = await self._destinations(desk.shard)
         rows = await self._rows(desk.shard, destinations, now_ms)
         self._learn(desk, ingest, stored, rows, now_ms)
@@ -175,6 +179,7 @@ class Cycle:
         outcome = await asyncio.to_thread(plan, snapshot, desk.memory, planned_ms)
         if outcome.broken:
             self._metrics.count(catalogue.BROKEN)
+            await self._history.keep(replace(happened, outcome="broken", sentence=outcome.sentence))
             return self._told("broken", outcome.sentence)
         if outcome.document is None:
             await self._forget(outcome)
@@ -182,13 +187,25 @@ class Cycle:
         if not may_publish():
             raise ConflictError(f"the lease of shard {desk.shard} has run out")
         await self._publish(desk, outcome, outcome.document, stored)
-        await self._measures.show(desk.shard, outcome.document, destinations, outcome.reasons)
-        await self._keep_reasons(desk.shard, outcome, outcome.document)
-        await self._forget(outcome)
         took_ms = self._clock.monotonic_ms() - started_ms
+        sentence = f"{outcome.sentence}, published in {took_ms} ms"
         self._metrics.observe(catalogue.ROUND_SECONDS, took_ms / 1000)
         self._metrics.gauge(catalogue.EPOCH, outcome.document.epoch, {"shard": str(desk.shard)})
-        return self._told("published", f"{outcome.sentence}, published in {took_ms} ms")
+        await self._measures.show(desk.shard, outcome.document, destinations, outcome.reasons)
+        await self._history.keep(
+            replace(
+                happened,
+                outcome="published",
+                planned_at_ms=planned_ms,
+                took_ms=took_ms,
+                sentence=sentence,
+                document=outcome.document,
+                before=pointed_documents(stored),
+                reasons=outcome.reasons,
+            )
+        )
+        await self._forget(outcome)
+        return self._told("published", sentence)
 
     def _told(self, outcome: str, sentence: str) -> Told:
         self._metrics.count(catalogue.ROUNDS, 1, {"outcome": outcome})
@@ -295,12 +312,6 @@ class Cycle:
         desk.memory = outcome.memory
         kept = [known for known in stored.documents if known.epoch in outcome.keep]
         await self._view.show(desk.shard, [document, *kept])
-
-    async def _keep_reasons(self, shard: int, outcome: Plan, document: Document) -> None:
-        try:
-            await self._repository.store_reasons(shard, document.epoch, outcome.reasons)
-        except BalancerError as error:
-            _log.warning("reasons are not kept: %s", error, extra={"action": "reasons"})
 
     async def _forget(self, outcome: Plan) -> None:
         for name in outcome.forget:

@@ -16,6 +16,7 @@ from typing import Final
 from balancer.app import catalogue
 from balancer.app.agenda import Agenda, covers_present, share_ms
 from balancer.app.cycle import Cycle, CycleLimits, Desk
+from balancer.app.history import RoundHistory
 from balancer.app.ingest import Ingest
 from balancer.app.view import DistributionView
 from balancer.core.learning import Learning
@@ -46,11 +47,15 @@ class Options:
         holder: name of this process, unlike that of any other, also of an earlier one.
         lease_ms: how long a lease lasts unless it is renewed.
         keep_files_ms: documents that nobody needs are removed after so long.
+        keep_details_ms: history names members for so long.
+        keep_history_ms: history is kept for so long.
     """
 
     holder: str
     lease_ms: int
     keep_files_ms: int
+    keep_details_ms: int = 48 * 3_600_000
+    keep_history_ms: int = 30 * 86_400_000
 
 
 @dataclass(slots=True)
@@ -86,6 +91,7 @@ class Supervisor:
         self._view = view
         self._clock = clock
         self._metrics = metrics
+        self._history = RoundHistory(repository, clock, metrics, limits.round_ms)
         self._limits = limits
         self._options = options
         self._held: dict[int, _Held] = {}
@@ -124,6 +130,7 @@ class Supervisor:
                 ("destinations", self._watch_destinations),
                 ("follow", self._follow),
                 ("rows", self._remove_rows),
+                ("history", self._clean_history),
                 ("files", self._remove_files),
             )
         ]
@@ -336,6 +343,14 @@ class Supervisor:
             self._metrics.count(catalogue.ROWS_REMOVED, removed)
             if removed < REMOVE_ROWS:
                 return
+
+    async def _clean_history(self) -> None:
+        await asyncio.sleep(REMOVE_ROWS_SECONDS)
+        removed = await self._history.clean(
+            keep_ms=self._options.keep_history_ms,
+            keep_details_ms=self._options.keep_details_ms,
+        )
+        self._metrics.count(catalogue.HISTORY_REMOVED, removed)
 
     async def _remove_files(self) -> None:
         keep_files_ms = self._options.keep_files_ms

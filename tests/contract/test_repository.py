@@ -16,7 +16,6 @@ from balancer.core.model import (
     Destination,
     MemberRecord,
     Policy,
-    Reason,
     Strategy,
     Usage,
     WeightRule,
@@ -321,32 +320,3 @@ async def test_a_lease_brings_its_memory_to_whoever_takes_it_and_not_at_each_ren
     assert await ask("b", T0 + 60, {}) == [Memory(), Memory()]  # held by another
     assert await ask("b", T0 + 150, {0: 1}) == [memory, memory]  # known under an older number
     assert await ask("b", T0 + 160, {0: 2, 1: 2}) == [Memory(), Memory()]
-
-
-async def test_reasons_are_those_of_the_last_round(repository: Repository) -> None:
-    def reason(instance: str, share_points: int) -> Reason:
-        return Reason("db", "h", instance, "want", 1, 1, 0, 0, 1, 1, 0, share_points, 0, None)
-
-    await repository.store_reasons(0, 1, [reason("i1", 1), reason("i2", 2)])
-    await repository.store_reasons(0, 2, [reason("i1", 3)])
-    assert await repository.load_reasons("db", "h") == [(2, reason("i1", 3))]
-    assert await repository.load_reasons("db", "other") == []
-
-
-async def test_reasons_of_a_whole_destination_come_largest_first(repository: Repository) -> None:
-    def reason(host: str, instance: str, share_points: int, shadow: int | None = None) -> Reason:
-        counts = (1, 1, 0, 0, 1, 1, 0, share_points, 0)
-        return Reason("db", host, instance, "level", *counts, 2, 7, 3, shadow)
-
-    given = [
-        reason("b", "i1", 10**9),
-        reason("a", "i2", 9, shadow=4),
-        reason("a", "i1", 9),
-        reason("c", "i1", 100),
-    ]
-    await repository.store_reasons(0, 5, given)
-    b, a2, a1, c = ((5, entry) for entry in given)
-    assert await repository.load_reasons("db") == [b, c, a1, a2]
-    assert await repository.load_reasons("db", limit=2) == [b, c]
-    assert await repository.load_reasons("db", "a", limit=1) == [a1]
-    assert await repository.load_reasons("other") == []

@@ -18,6 +18,7 @@ from balancer.adapters.s3.store import S3DocumentStore
 from balancer.commands import main
 from balancer.core.model import Reason
 from balancer.embedded import S3Part
+from tests.support.recorded import round_of
 from tests.support.servers import Stack
 from tests.unit.test_view import document
 
@@ -209,7 +210,7 @@ def test_a_reason_is_told_in_words_and_as_json(migrated: Run, postgres_dsn: str)
 
     async def store() -> None:
         repository = await PostgresRepository.open(postgres_dsn)
-        await repository.store_reasons(0, 7, [reason])
+        await repository.store_round(round_of(reason, epoch=7))
         await repository.close()
 
     asyncio.run(store())

@@ -21,7 +21,10 @@ from tests.support.memories import memory_of
 from worker_sdk.wire.usage import MemberState, UsageBatch, UsageTuple
 
 T0 = 1_800_000_000_000
-TABLES = ("destination", "member", "acknowledgement", "usage", "lease", "reason")
+TABLES = (
+    *("destination", "member", "acknowledgement", "usage", "lease", "reason"),
+    *("history_round", "history_destination", "history_span", "history_detail"),
+)
 
 
 def batch(used: int = 5) -> AcceptedBatch:

@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from balancer.core.memory import Memory
-from balancer.core.model import Destination, MemberRecord, Reason, Usage
+from balancer.core.model import Destination, MemberRecord, Usage
 from balancer.errors import BalancerError, ConflictError
 from balancer.ports import (
-    REASONS_MAX,
     AcceptedBatch,
     LeaseRecord,
     ShardRows,
     StoredCounts,
 )
+from tests.support.fakes_history import FakeHistory
 from worker_sdk.wire.distribution import Member
 from worker_sdk.wire.usage import MemberState
 
@@ -29,10 +29,11 @@ class _Lease:
     memory: Memory = field(default_factory=Memory)
 
 
-class FakeRepository:
+class FakeRepository(FakeHistory):
     """Everything in dictionaries; ``refuse`` and ``failures`` play a database's faults."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.failures: list[BalancerError] = []
         self.refuse: Callable[[AcceptedBatch], BalancerError | None] = lambda _: None
         self.stored: list[Sequence[AcceptedBatch]] = []
@@ -41,7 +42,6 @@ class FakeRepository:
         self._acknowledged: dict[tuple[int, str, str], tuple[int, int]] = {}
         self._destinations: dict[str, Destination] = {}
         self._leases: dict[int, _Lease] = {}
-        self._reasons: dict[tuple[str, str, str], tuple[int, Reason]] = {}
 
     async def check_schema(self) -> None:
         return
@@ -207,20 +207,3 @@ class FakeRepository:
         for lease in self._leases.values():
             if lease.holder == holder:
                 lease.holder, lease.expires_ms = "", 0
-
-    async def store_reasons(self, shard: int, epoch: int, reasons: Sequence[Reason]) -> None:
-        names = {reason.destination for reason in reasons}
-        self._reasons = {key: kept for key, kept in self._reasons.items() if key[0] not in names}
-        for reason in reasons:
-            key = (reason.destination, reason.host, reason.instance)
-            self._reasons[key] = (epoch, reason)
-
-    async def load_reasons(
-        self, destination: str, host: str | None = None, *, limit: int = REASONS_MAX
-    ) -> Sequence[tuple[int, Reason]]:
-        found = [
-            (-kept[1].share_points, key, kept)
-            for key, kept in self._reasons.items()
-            if key[0] == destination and host in (None, key[1])
-        ]
-        return [kept for _, _, kept in sorted(found, key=lambda row: row[:2])][:limit]

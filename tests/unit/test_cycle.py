@@ -186,7 +186,7 @@ async def test_demand_is_noted_once_though_the_round_was_tried_twice() -> None:
     assert failing.desk.memory == smooth.desk.memory
 
 
-async def test_reasons_that_cannot_be_kept_do_not_fail_the_round(
+async def test_a_round_that_cannot_be_kept_in_history_is_published_and_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = await World().prepare()
@@ -195,8 +195,9 @@ async def test_reasons_that_cannot_be_kept_do_not_fail_the_round(
     async def fail(*_: object) -> None:
         raise UnavailableError("no answer")
 
-    monkeypatch.setattr(world.repository, "store_reasons", fail)
+    monkeypatch.setattr(world.repository, "store_round", fail)
     assert (await world.run()).outcome == "published"
+    assert world.metrics.counts[(catalogue.HISTORY_LOST,)] == 1
 
 
 async def test_documents_that_the_store_lost_are_waited_out() -> None:

@@ -23,6 +23,7 @@ from balancer.app.rules import RULES, Case, Words, words_of
 from balancer.core.model import Destination, Policy, Reason, Strategy
 from tests.support.fakes_repository import FakeRepository
 from tests.support.http_face import Served
+from tests.support.recorded import round_of
 from worker_sdk.wire.distribution import DestinationShares, Document, Entry, Terms
 
 NAME = "orders-db"
@@ -260,7 +261,9 @@ async def test_so_many_members_are_told_and_that_there_are_more() -> None:
     assert await explained(repository, NAME, host=None, limit=5) is None
     await repository.put_destination(Destination(NAME, 1000))
     reasons = [replace(REASON, instance=f"i{n}", share_points=n) for n in range(3)]
-    await repository.store_reasons(0, 7, [*reasons, replace(REASON, host="b", share_points=9)])
+    await repository.store_round(
+        round_of(*reasons, replace(REASON, host="b", share_points=9), epoch=7)
+    )
     found = await explained(repository, NAME, host=None, limit=3)
     assert found is not None
     assert [told.reason.share_points for told in found.cases] == [9, 2, 1]
@@ -281,7 +284,7 @@ async def test_shares_are_explained_over_http(served: Served) -> None:
     status, body, _ = await served.ask(f"{path}?host=web-1")
     assert (status, "no regular round has planned" in body["detail"]) == (404, True)
     others = [replace(REASON, host=f"h{n}", share_points=n) for n in range(3)]
-    await served.repository.store_reasons(0, 7, [REASON, *others])
+    await served.repository.store_round(round_of(REASON, *others, epoch=7))
     served.view.publish(0, [document(6, 5, 1_800_000_060_000)])
     status, body, _ = await served.ask(f"{path}?host=web-1")
     (member,) = body["members"]

@@ -125,19 +125,3 @@ WHERE shard = $1::integer AND number = $2::bigint AND epoch < $3::bigint;
 -- name: release_leases
 -- Let go of every lease held, keeping its record.
 UPDATE permit_lease SET expires_ms = 0, holder = '' WHERE holder = $1::text;
-
--- name: delete_reasons
--- Forget the reasons of destinations that get new ones.
-DELETE FROM permit_reason WHERE destination = ANY($1::text[]);
-
--- name: insert_reasons
--- Keep one reason a member and destination.
-INSERT INTO permit_reason (destination, host, instance, shard, epoch, reason)
-SELECT d, h, i, $1::integer, $2::bigint, r
-FROM unnest($3::text[], $4::text[], $5::text[], $6::jsonb[]) AS rows(d, h, i, r);
-
--- name: load_reasons
--- The reasons of a host's members, or of all, largest shares first.
-SELECT epoch, reason FROM permit_reason
-WHERE destination = $1::text AND ($2::text IS NULL OR host = $2::text)
-ORDER BY (reason->>'share_points')::bigint DESC, host, instance LIMIT $3::integer;

@@ -8,68 +8,32 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import asdict
-from typing import Any, Final, Self
+from collections.abc import Mapping, Sequence
+from typing import Final, Self
 
 import asyncpg
 
 from balancer.adapters.postgres import rows
+from balancer.adapters.postgres.calls import CONNECT_SECONDS, affected, translated
+from balancer.adapters.postgres.history import PostgresHistory
 from balancer.adapters.postgres.schema import check_schema, connecting
 from balancer.adapters.postgres.statements import STATEMENTS
 from balancer.core.memory import Memory
-from balancer.core.model import Destination, Reason
-from balancer.errors import BalancerError, ConflictError, RefusedError, UnavailableError
+from balancer.core.model import Destination
+from balancer.errors import ConflictError, UnavailableError
 from balancer.ports import (
-    REASONS_MAX,
     AcceptedBatch,
     LeaseRecord,
     ShardRows,
     StoredCounts,
 )
 
-CONNECT_SECONDS: Final = 10
 COMMAND_SECONDS: Final = 30
-
-_TRANSIENT: Final = (
-    asyncpg.PostgresConnectionError,
-    asyncpg.InterfaceError,
-    asyncpg.DeadlockDetectedError,
-    asyncpg.SerializationError,
-    asyncpg.CannotConnectNowError,
-    asyncpg.AdminShutdownError,
-    asyncpg.CrashShutdownError,
-    asyncpg.TooManyConnectionsError,
-    asyncpg.ReadOnlySQLTransactionError,
-    asyncpg.InsufficientResourcesError,
-    asyncpg.LockNotAvailableError,
-    asyncpg.QueryCanceledError,
-    OSError,
-    TimeoutError,
-)
+CLOSE_SECONDS: Final = 1
 
 
-@asynccontextmanager
-async def _translated(what: str) -> AsyncIterator[None]:
-    try:
-        yield
-    except (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError) as error:
-        raise RefusedError(f"PostgreSQL refused to {what}: {error}") from error
-    except _TRANSIENT as error:
-        if isinstance(error, ValueError):  # the driver's own: a value does not fit its column
-            raise RefusedError(f"PostgreSQL refused to {what}: {error}") from error
-        told = str(error) or f"no answer in time ({type(error).__name__})"
-        raise UnavailableError(f"PostgreSQL could not {what}: {told}") from error
-    except asyncpg.PostgresError as error:
-        raise BalancerError(f"PostgreSQL refused to {what}: {error}") from error
-
-
-class PostgresRepository:
+class PostgresRepository(PostgresHistory):
     """`balancer.ports.Repository` on a pool of connections."""
-
-    def __init__(self, pool: asyncpg.Pool[asyncpg.Record]) -> None:
-        self._pool = pool
 
     @classmethod
     async def open(cls, dsn: str, *, pool_size: int = 8) -> Self:
@@ -80,7 +44,7 @@ class PostgresRepository:
             SettingsError: where the client cannot use the DSN.
             BalancerError: where it refuses the DSN's user or database.
         """
-        async with _translated("connect"):
+        async with translated("connect"):
             with connecting():
                 pool = await asyncpg.create_pool(
                     dsn,
@@ -93,16 +57,16 @@ class PostgresRepository:
         return cls(pool)
 
     async def close(self) -> None:
-        """Close every connection, by force after ten seconds."""
+        """Close every connection, by force after a second."""
         try:
-            async with _translated("close"):
-                await asyncio.wait_for(self._pool.close(), CONNECT_SECONDS)
+            async with translated("close"):
+                await asyncio.wait_for(self._pool.close(), CLOSE_SECONDS)
         except UnavailableError:
             self._pool.terminate()
 
     async def check_schema(self) -> None:
         """See the port."""
-        async with _translated("tell its schema"):
+        async with translated("tell its schema"):
             await check_schema(self._pool)
 
     async def store_batches(self, batches: Sequence[AcceptedBatch]) -> StoredCounts:
@@ -111,7 +75,7 @@ class PostgresRepository:
         members = rows.member_rows(batches)
         acknowledged = rows.acknowledgement_rows(batches)
         async with (
-            _translated("store reports"),
+            translated("store reports"),
             self._pool.acquire(timeout=CONNECT_SECONDS) as connection,
             connection.transaction(),
         ):
@@ -133,7 +97,7 @@ class PostgresRepository:
     ) -> ShardRows:
         """See the port."""
         async with (
-            _translated("tell what is known of a shard"),
+            translated("tell what is known of a shard"),
             self._pool.acquire(timeout=CONNECT_SECONDS) as connection,
             connection.transaction(isolation="repeatable_read", readonly=True),
         ):
@@ -155,12 +119,12 @@ class PostgresRepository:
     async def remove_expired(self, *, now_ms: int, ttl_ms: int, keep_ms: int, limit: int) -> int:
         """See the port."""
         async with (
-            _translated("remove expired rows"),
+            translated("remove expired rows"),
             self._pool.acquire(timeout=CONNECT_SECONDS) as connection,
             connection.transaction(),
         ):
             status = await connection.execute(STATEMENTS["remove_usage"], now_ms, ttl_ms, limit)
-            removed = _affected(status)
+            removed = affected(status)
             members = await connection.fetchval(
                 STATEMENTS["remove_members"], now_ms, keep_ms, limit - removed
             )
@@ -209,7 +173,7 @@ class PostgresRepository:
         """See the port."""
         numbers = known or {}
         async with (
-            _translated("take leases"),
+            translated("take leases"),
             self._pool.acquire(timeout=CONNECT_SECONDS) as connection,
             connection.transaction(),
         ):
@@ -252,47 +216,3 @@ class PostgresRepository:
     async def release_leases(self, holder: str) -> None:
         """See the port."""
         await self._execute("release leases", "release_leases", holder)
-
-    async def store_reasons(self, shard: int, epoch: int, reasons: Sequence[Reason]) -> None:
-        """See the port."""
-        if not reasons:
-            return
-        ordered = sorted(reasons, key=lambda reason: (reason.destination, reason.host))
-        table = rows.columns(
-            [
-                (reason.destination, reason.host, reason.instance, json.dumps(asdict(reason)))
-                for reason in ordered
-            ],
-            4,
-        )
-        async with (
-            _translated("store reasons"),
-            self._pool.acquire(timeout=CONNECT_SECONDS) as connection,
-            connection.transaction(),
-        ):
-            names = sorted({reason.destination for reason in reasons})
-            await connection.execute(STATEMENTS["delete_reasons"], names)
-            await connection.execute(STATEMENTS["insert_reasons"], shard, epoch, *table)
-
-    async def load_reasons(
-        self, destination: str, host: str | None = None, *, limit: int = REASONS_MAX
-    ) -> Sequence[tuple[int, Reason]]:
-        """See the port."""
-        found = await self._rows("tell reasons", "load_reasons", destination, host, limit)
-        return [(row["epoch"], rows.to_reason(row["reason"])) for row in found]
-
-    async def _rows(self, what: str, name: str, *arguments: Any) -> list[asyncpg.Record]:
-        async with _translated(what):
-            return await self._pool.fetch(STATEMENTS[name], *arguments)
-
-    async def _value(self, what: str, name: str, *arguments: Any) -> Any:
-        async with _translated(what):
-            return await self._pool.fetchval(STATEMENTS[name], *arguments)
-
-    async def _execute(self, what: str, name: str, *arguments: Any) -> int:
-        async with _translated(what):
-            return _affected(await self._pool.execute(STATEMENTS[name], *arguments))
-
-
-def _affected(status: str) -> int:
-    return int(status.rpartition(" ")[2])

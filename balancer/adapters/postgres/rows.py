@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
-from typing import Any, Final
+from typing import Any
 
 from balancer.app.policies import policy_to_values, stored_policy
-from balancer.core.model import Destination, MemberRecord, Policy, Reason, Usage
+from balancer.core.model import Destination, MemberRecord, Policy, Usage
 from balancer.ports import AcceptedBatch
 from worker_sdk.wire.usage import MemberState
 
 Columns = list[list[Any]]
-
-_REASON_FIELDS: Final = frozenset(field.name for field in fields(Reason))
 
 
 def columns(rows: Sequence[Sequence[Any]], width: int) -> Columns:
@@ -135,9 +132,3 @@ def to_destination(row: Mapping[str, Any]) -> Destination:
         changed_at_ms=row["changed_at_ms"],
         removed=row["removed"],
     )
-
-
-def to_reason(text: str) -> Reason:
-    """Return a reason from JSON text; what a newer version wrote beside it is left out."""
-    value = json.loads(text)
-    return Reason(**{name: value[name] for name in value if name in _REASON_FIELDS})

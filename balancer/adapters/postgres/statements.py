@@ -1,6 +1,6 @@
-"""The named queries of ``queries.sql``.
+"""The named queries of ``queries.sql`` and ``history.sql``.
 
-Decides nothing; a name that is not in the file is a fault at import.
+Decides nothing; a name that is in none of them is a fault at import.
 """
 
 from __future__ import annotations
@@ -21,6 +21,10 @@ def read_statements(text: str) -> dict[str, str]:
     }
 
 
-STATEMENTS: Final = read_statements(
-    (Path(__file__).parent / "queries.sql").read_text(encoding="utf-8")
-)
+_FOLDER: Final = Path(__file__).parent
+
+STATEMENTS: Final = {
+    name: statement
+    for file in ("queries.sql", "history.sql")
+    for name, statement in read_statements((_FOLDER / file).read_text(encoding="utf-8")).items()
+}

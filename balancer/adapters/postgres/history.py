@@ -1,0 +1,212 @@
+"""History on PostgreSQL: rounds, destinations and members, written at once and read by time.
+
+Decides how members are packed into one row: by columns, a column of equal values as one value, so
+that what is the same for all costs nothing and the rest compresses well. Knows no rule of keeping.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import fields
+from decimal import Decimal
+from typing import Any, Final
+
+import asyncpg
+
+from balancer.adapters.postgres.calls import CONNECT_SECONDS, Calls, translated
+from balancer.adapters.postgres.rows import columns
+from balancer.adapters.postgres.statements import STATEMENTS
+from balancer.core.model import Reason, RoundKind
+from balancer.core.record import (
+    DestinationRecord,
+    DetailRecord,
+    History,
+    Recorded,
+    RoundRecord,
+    SpanRecord,
+    reasons_in_force,
+)
+from balancer.ports import REASONS_MAX
+
+_PACKED: Final = tuple(field.name for field in fields(Reason) if field.name != "destination")
+_DESTINATION: Final = tuple(field.name for field in fields(DestinationRecord))
+
+
+class PostgresHistory(Calls):
+    """The part of the repository that keeps what happened."""
+
+    async def store_round(self, record: Recorded) -> None:
+        """See the port."""
+        details = await asyncio.to_thread(_detail_rows, record.details)
+        async with (
+            translated("keep a round"),
+            self._pool.acquire(timeout=CONNECT_SECONDS) as connection,
+            connection.transaction(),
+        ):
+            await connection.execute(STATEMENTS["insert_history_round"], *_round_row(record.round))
+            if record.destinations:
+                await connection.execute(
+                    STATEMENTS["insert_history_destinations"],
+                    *columns([_destination_row(entry) for entry in record.destinations], 19),
+                )
+            if details:
+                await connection.execute(
+                    STATEMENTS["insert_history_details"], *columns(details, 10)
+                )
+
+    async def load_in_force(
+        self, destination: str, *, at_ms: int | None = None
+    ) -> Sequence[DetailRecord]:
+        """See the port."""
+        found = await self._rows("tell shares", "load_history_in_force", destination, at_ms)
+        return await asyncio.to_thread(_to_details, found)
+
+    async def load_reasons(
+        self,
+        destination: str,
+        host: str | None = None,
+        *,
+        limit: int = REASONS_MAX,
+        at_ms: int | None = None,
+    ) -> Sequence[tuple[int, Reason]]:
+        """See the port."""
+        return reasons_in_force(await self.load_in_force(destination, at_ms=at_ms), host, limit)
+
+    async def load_details(
+        self, destination: str, *, from_ms: int, until_ms: int, limit: int
+    ) -> Sequence[DetailRecord]:
+        """See the port."""
+        asked = (destination, from_ms, until_ms, limit)
+        found = await self._rows("tell members", "load_history_details", *asked)
+        return await asyncio.to_thread(_to_details, found)
+
+    async def load_history(
+        self, destination: str, *, from_ms: int, until_ms: int, limit: int
+    ) -> History:
+        """See the port."""
+        asked = (destination, from_ms, until_ms, limit + 1)
+        async with (
+            translated("tell the past"),
+            self._pool.acquire(timeout=CONNECT_SECONDS) as connection,
+            connection.transaction(isolation="repeatable_read", readonly=True),
+        ):
+            spans = await connection.fetch(STATEMENTS["load_history_spans"], *asked)
+            found = await connection.fetch(STATEMENTS["load_history_destinations"], *asked)
+            rounds = await connection.fetch(STATEMENTS["load_history_rounds"], *asked)
+        return History(
+            spans=[_to_span(row) for row in spans[:limit]],
+            destinations=[_to_destination(row) for row in found[:limit]],
+            rounds=[_to_round(row) for row in rounds[:limit]],
+            more=max(len(spans), len(found), len(rounds)) > limit,
+        )
+
+    async def load_history_at(
+        self, destination: str, at_ms: int
+    ) -> DestinationRecord | SpanRecord | None:
+        """See the port."""
+        found = await self._rows("tell the past", "load_history_at", destination, at_ms)
+        if found:
+            return _to_destination(found[0])
+        found = await self._rows("tell the past", "load_history_span_at", destination, at_ms)
+        return _to_span(found[0]) if found else None
+
+    async def clean_history(
+        self, *, roll_up_before_ms: int, before_ms: int, details_before_ms: int, limit: int
+    ) -> int:
+        """See the port."""
+        gone = await self._value("sum up history", "roll_up_history", roll_up_before_ms, limit)
+        for name, instant_ms in (
+            ("remove_history_spans", before_ms),
+            ("remove_history_rounds", before_ms),
+            ("remove_history_details", details_before_ms),
+        ):
+            gone += await self._execute("remove history", name, instant_ms, limit)
+        return int(gone)
+
+
+def pack(reasons: Sequence[Reason]) -> str:
+    """Return the reasons of one destination as JSON by columns."""
+    packed: dict[str, Any] = {"n": len(reasons)}
+    for name in _PACKED:
+        column = [getattr(reason, name) for reason in reasons]
+        is_alike = bool(column) and column.count(column[0]) == len(column)
+        packed[name] = column[0] if is_alike else column
+    return json.dumps(packed, ensure_ascii=False, separators=(",", ":"))
+
+
+def unpack(destination: str, text: str) -> tuple[Reason, ...]:
+    """Return the reasons of one destination; what a newer version wrote beside is left out."""
+    packed: dict[str, Any] = json.loads(text)
+    count: int = packed["n"]
+    known = [
+        (name, packed[name] if isinstance(packed[name], list) else [packed[name]] * count)
+        for name in _PACKED
+        if name in packed
+    ]
+    names = [name for name, _ in known]
+    return tuple(
+        Reason(destination=destination, **dict(zip(names, values, strict=True)))
+        for values in zip(*(column for _, column in known), strict=True)
+    )
+
+
+def _round_row(record: RoundRecord) -> tuple[Any, ...]:
+    return (
+        *(record.shard, record.planned_at_ms, record.epoch, record.kind.value, record.outcome),
+        *(record.took_ms, record.destinations, record.entries, record.holds, record.held_points),
+        record.sentence.replace("\0", ""),
+    )
+
+
+def _destination_row(record: DestinationRecord) -> tuple[Any, ...]:
+    return tuple(
+        record.kind.value if name == "kind" else getattr(record, name) for name in _DESTINATION
+    )
+
+
+def _detail_rows(details: Sequence[DetailRecord]) -> list[tuple[Any, ...]]:
+    return [
+        (
+            *(detail.destination, detail.epoch, detail.planned_at_ms, detail.from_ms),
+            *(detail.until_ms, detail.window_seconds, detail.capacity, detail.whole),
+            *(detail.left_out, pack(detail.reasons)),
+        )
+        for detail in details
+    ]
+
+
+def _to_details(found: Sequence[asyncpg.Record]) -> list[DetailRecord]:
+    return [
+        DetailRecord(
+            destination=row["destination"],
+            epoch=row["epoch"],
+            planned_at_ms=row["planned_at_ms"],
+            from_ms=row["from_ms"],
+            until_ms=row["until_ms"],
+            window_seconds=row["window_seconds"],
+            capacity=row["capacity"],
+            whole=row["whole"],
+            reasons=unpack(row["destination"], row["members"]),
+            left_out=row["left_out"],
+        )
+        for row in found
+    ]
+
+
+def _to_destination(row: asyncpg.Record) -> DestinationRecord:
+    return DestinationRecord(**{**dict(row), "kind": RoundKind(row["kind"])})
+
+
+def _to_round(row: asyncpg.Record) -> RoundRecord:
+    return RoundRecord(**{**dict(row), "kind": RoundKind(row["kind"])})
+
+
+def _to_span(row: asyncpg.Record) -> SpanRecord:
+    # Sums are of a type without bound, and come as decimals.
+    values: dict[str, Any] = {
+        name: int(value) if isinstance(value, Decimal) else value
+        for name, value in dict(row).items()
+    }
+    return SpanRecord(**values)
