@@ -46,8 +46,8 @@ WAIT_SECONDS: Final = 1.0
 TELL_SECONDS: Final = 15.0
 """Between two lines that say so."""
 
-LEAVE_SECONDS: Final = 2.0
-"""How long what was begun at start may take to end when told to stop."""
+LEAVE_SECONDS: Final = 1.0
+"""How long what is left where it is may take to see it, when told to stop."""
 
 _log = logging.getLogger("balancer.serve")
 
@@ -348,5 +348,4 @@ async def _unless(stop: asyncio.Event, work: Coroutine[None, None, None]) -> boo
 
 async def _cancelled(task: asyncio.Task[None]) -> None:
     task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
+    await asyncio.wait({task}, timeout=LEAVE_SECONDS)

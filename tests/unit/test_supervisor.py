@@ -330,3 +330,27 @@ async def test_a_database_that_was_set_back_starts_learning(shared: Shared) -> N
         await until(lambda: process.has_share("a"))
         shared.repository._leases[0].epoch = 0
         await until(lambda: process.supervisor._held[0].desk.learning.until_ms > 0)
+
+
+async def test_stopping_ends_in_time_though_the_database_hangs_and_swallows_cancellation(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    renewals = 0
+    for_ever = asyncio.Event()
+
+    async def hang(*_: object, **__: object) -> Sequence[LeaseRecord]:
+        nonlocal renewals
+        renewals += 1
+        try:
+            await for_ever.wait()
+        except asyncio.CancelledError:
+            raise UnavailableError("no answer in time") from None
+        return []
+
+    async with Process(shared, "one", lease_ms=300).running() as process:
+        await until(process.leads)
+        monkeypatch.setattr(shared.repository, "acquire_leases", hang)
+        monkeypatch.setattr(shared.repository, "release_leases", hang)
+        await until(lambda: renewals > 0)
+    # It has ended, or leaving the block had failed; and nothing was tried again.
+    assert renewals == 2
