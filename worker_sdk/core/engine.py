@@ -98,31 +98,35 @@ class Engine:
         Epochs of a shard older than the newest held before are ignored. Shares of one document may
         come in several calls. All documents that a pointer names belong in one call.
         """
-        offered = sorted(shares, key=lambda share: share.epoch)
-        held = dict(self._epochs)
+        offered = sorted(shares, key=_epoch_of)
+        held = self._epochs.copy()
         named: dict[int, set[str]] = {}
         taken = False
         for share in offered:
-            if share.epoch < held.get(share.shard, 0):
+            shard, epoch = share.shard, share.epoch
+            if epoch < held.get(shard, 0):
                 continue
-            if share.epoch > self._epochs.get(share.shard, 0):
-                self._epochs[share.shard] = share.epoch
-                named[share.shard] = set()
+            if epoch > self._epochs.get(shard, 0):
+                self._epochs[shard] = epoch
+                named[shard] = set()
                 taken = True
             name = share.terms.destination
             account = self._accounts.get(name)
             if account is not None:
-                self._move(name, share.shard)
-                named.setdefault(share.shard, set()).add(name)
+                if self._shards.get(name) != shard:
+                    self._move(name, shard)
+                named.setdefault(shard, set()).add(name)
                 taken = account.ledger.offer(share, now_ms) or taken
-        for shard, epoch in self._epochs.items():
-            if epoch != held.get(shard):
-                self._supersede(shard, epoch, named.get(shard, set()), now_ms)
+        for shard, names in named.items():
+            if self._epochs[shard] != held.get(shard):
+                self._supersede(shard, self._epochs[shard], names, now_ms)
         return taken
 
     def _supersede(self, shard: int, epoch: int, named: set[str], now_ms: int) -> None:
-        for name in self._names.get(shard, set()) - named:
-            self._accounts[name].ledger.superseded(epoch, now_ms)
+        names = self._names.get(shard)
+        if names is not None and not names <= named:
+            for name in names - named:
+                self._accounts[name].ledger.superseded(epoch, now_ms)
 
     def _move(self, name: str, shard: int) -> None:
         known = self._shards.get(name)
@@ -377,6 +381,10 @@ class Engine:
             tuples=tuples,
             spent=spent or {},
         )
+
+
+def _epoch_of(share: OwnShare) -> int:
+    return share.epoch
 
 
 def _without_denied(entry: UsageTuple, permits: int) -> UsageTuple:

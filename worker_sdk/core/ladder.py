@@ -101,19 +101,19 @@ class Ladder:
         # Rule 1: what lies ahead, and the highest epoch that has begun.
         kept: list[OwnShare] = []
         begun = False
-        seconds = self._shares[0].terms.window_seconds
-        window = window_at(now_ms, seconds)
-        self._is_one_length = True
+        seconds = window = 0
+        lengths = 0
         for share in self._shares:
             terms = share.terms
             if terms.window_seconds != seconds:
-                self._is_one_length = False
+                lengths += 1
                 seconds = terms.window_seconds
                 window = window_at(now_ms, seconds)
             has_begun = terms.from_window <= window
             if terms.until_window > window or (has_begun and not begun):
                 kept.append(share)
             begun = begun or has_begun
+        self._is_one_length = lengths <= 1
         if len(kept) > SHARES_KEPT_MAX:
             self._answer = _STARTING
             del kept[SHARES_KEPT_MAX:]
