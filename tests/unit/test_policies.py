@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from balancer.adapters.postgres.rows import policy_from_json, policy_to_json, to_reason
+from balancer.adapters.postgres.rows import policy_from_json, policy_to_json
 from balancer.app.destinations import changed
 from balancer.app.policies import SETTINGS, Setting, policy_to_values, stored_policy
 from balancer.commands.policy_options import PERCENT_OPTIONS, policy_lines, policy_parts
@@ -76,12 +76,6 @@ def test_a_policy_that_an_older_version_stored_has_the_defaults_of_what_is_new()
 def test_what_a_newer_version_stored_beside_the_known_is_left_out() -> None:
     newer = json.loads(policy_to_json(Policy(guard_ms=9))) | {"colour": "blue"}
     assert stored_policy(newer) == Policy(guard_ms=9)
-    reason = {"destination": "d", "host": "h", "instance": "i", "rule": "asked", "colour": 1}
-    numbers = ("asked", "used", "denied", "peak", "expected")
-    reason |= {f"{name}_permits": 1 for name in numbers} | {"starved_ms": 0}
-    reason |= {"reserved_points": 0, "share_points": 5, "safe_points": 0}
-    known = to_reason(json.dumps(reason))
-    assert (known.share_points, known.weight, known.shadow_points) == (5, 1, None)
 
 
 def test_a_stored_value_out_of_bounds_is_told() -> None:
