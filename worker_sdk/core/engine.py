@@ -129,12 +129,9 @@ class Engine:
                 self._accounts[name].ledger.superseded(epoch, now_ms)
 
     def _move(self, name: str, shard: int) -> None:
-        known = self._shards.get(name)
-        if known != shard:
-            if known is not None:
-                self._names[known].discard(name)
-            self._shards[name] = shard
-            self._names.setdefault(shard, set()).add(name)
+        self._names.get(self._shards.get(name, shard), set()).discard(name)
+        self._shards[name] = shard
+        self._names.setdefault(shard, set()).add(name)
 
     def lacks_entry(self) -> bool:
         """Say whether some destination has no interval in its newest document, or none at all."""
