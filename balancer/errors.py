@@ -16,6 +16,10 @@ class PolicyError(BalancerError):
     """A destination or policy has a value out of its bounds; the message names it."""
 
 
+class InstantError(BalancerError):
+    """A text names no instant; the message says which forms are good."""
+
+
 class SettingsError(BalancerError):
     """A setting is missing or wrong; the message names it, the fault and an example."""
 

@@ -248,7 +248,7 @@ class Repository(Protocol):
         ...
 
     async def load_in_force(
-        self, destination: str, *, at_ms: int | None = None
+        self, destination: str, *, host: str | None = None, at_ms: int | None = None
     ) -> Sequence[DetailRecord]:
         """Return what members' shares at an instant came from: `balancer.core.record.in_force`."""
         ...
@@ -269,7 +269,13 @@ class Repository(Protocol):
         ...
 
     async def load_details(
-        self, destination: str, *, from_ms: int, until_ms: int, limit: int
+        self,
+        destination: str,
+        *,
+        from_ms: int,
+        until_ms: int,
+        limit: int,
+        host: str | None = None,
     ) -> Sequence[DetailRecord]:
         """Return members round by round, planned from an instant to before another, ascending."""
         ...

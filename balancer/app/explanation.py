@@ -7,11 +7,13 @@ round; destination and policy are told as they are set now. Knows no store and n
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Final
 
+from balancer.app.instants import moment
 from balancer.app.rules import Case, count, percent, words_of
-from balancer.core.model import Destination, Reason, Strategy
+from balancer.core.model import Destination, Policy, Reason, Strategy
+from balancer.core.record import NEWCOMER, DetailRecord, reasons_in_force
 from balancer.core.reservations import promise_until_ms
 from balancer.ports import Repository
 from worker_sdk.wire.distribution import Document, Member
@@ -38,7 +40,7 @@ class Explanation:
 
 
 async def explained(
-    repository: Repository, name: str, *, host: str | None, limit: int
+    repository: Repository, name: str, *, host: str | None, limit: int, at_ms: int | None = None
 ) -> Explanation | None:
     """Return why members have their shares; None where there is no such destination.
 
@@ -47,23 +49,46 @@ async def explained(
         name: of the destination.
         host: whose members; None for all.
         limit: so many members at most.
+        at_ms: they are told as they were at this instant, of a removed destination too; None for
+            the last round.
     """
     known = {entry.name: entry for entry in await repository.list_destinations()}
-    if name not in known:
+    destination = known.get(name)
+    if at_ms is None:
+        found = await repository.load_reasons(name, host, limit=limit + 1)
+    else:
+        details = await repository.load_in_force(name, host=host, at_ms=at_ms)
+        found = reasons_in_force(details, host, limit + 1)
+        destination = as_it_was(destination, details[-1]) if details else destination
+    if destination is None:
         return None
-    found = await repository.load_reasons(name, host, limit=limit + 1)
-    cases = tuple(Case(epoch, reason, known[name]) for epoch, reason in found[:limit])
-    return Explanation(known[name], cases, len(found) > limit)
+    cases = tuple(Case(epoch, reason, destination) for epoch, reason in found[:limit])
+    return Explanation(destination, cases, len(found) > limit)
 
 
-def not_planned(name: str, host: str | None) -> str:
+def as_it_was(known: Destination | None, detail: DetailRecord) -> Destination:
+    """Return a destination with the capacity and window of a record; its policy is today's."""
+    policy = Policy() if known is None else known.policy
+    guard_ms = min(policy.guard_ms, (detail.window_seconds * 1000 - 1) // 2)
+    return Destination(
+        name=detail.destination,
+        capacity=detail.capacity,
+        window_seconds=detail.window_seconds,
+        policy=replace(policy, guard_ms=guard_ms),
+    )
+
+
+def not_planned(name: str, host: str | None, at_ms: int | None = None) -> str:
     """Return why there is nothing to explain."""
+    if at_ms is not None:
+        whom = "" if host is None else f" for the host {host!r}"
+        return (
+            f"history has no members of {name!r}{whom} at {moment(at_ms)} UTC: nothing was "
+            "planned, or it is longer ago than PERMIT_HISTORY_DETAIL_HOURS"
+        )
     if host is None:
         return f"no round has planned {name!r} yet: no worker has reported"
-    return (
-        f"no regular round has planned {name!r} for the host {host!r}: it has not reported, has "
-        "left, or is new and has its first share from an early round"
-    )
+    return f"no round has planned {name!r} for the host {host!r}: it has not reported, or has left"
 
 
 def dated(explanation: Explanation, documents: Iterable[Document]) -> Explanation:
@@ -129,6 +154,8 @@ def _share(case: Case) -> str:
 
 
 def _account(reason: Reason) -> str:
+    if reason.rule == NEWCOMER:
+        return "It has given no account yet."
     refused = (
         f"was refused {reason.denied_permits:,}" if reason.denied_permits else "was refused none"
     )
@@ -144,6 +171,8 @@ def _account(reason: Reason) -> str:
 
 def _past(case: Case) -> str:
     reason = case.reason
+    if reason.rule == NEWCOMER:
+        return ""
     told = f"Its recent peak is {reason.peak_permits:,}, and "
     told += (
         f"{reason.expected_permits:,} are expected by recurrence"

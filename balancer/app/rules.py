@@ -12,6 +12,7 @@ from typing import Final
 
 from balancer.core.foresight import PROVEN_ROUNDS
 from balancer.core.model import Destination, Policy, Reason
+from balancer.core.record import NEWCOMER, TOPPED_UP
 from worker_sdk.wire.shares import POINTS
 
 
@@ -240,6 +241,26 @@ def held(case: Case) -> Words:
     )
 
 
+def newcomer(case: Case) -> Words:
+    """It came, and an early round gave it a first share."""
+    del case
+    return Words(
+        "it is new, and an early round gave it a part of what nobody had, as to all that came with "
+        "it",
+        "The next regular round plans it by what it asks for.",
+    )
+
+
+def topped_up(case: Case) -> Words:
+    """An early round gave it a second interval."""
+    del case
+    return Words(
+        "it wanted more than it had, and an early round gave it points beside its share that "
+        "nobody had",
+        "The next regular round plans its whole share anew.",
+    )
+
+
 RULES: Final[Mapping[str, Callable[[Case], Words]]] = {
     "asked": asked,
     "foreseen": foreseen,
@@ -257,6 +278,8 @@ RULES: Final[Mapping[str, Callable[[Case], Words]]] = {
     "used": used,
     "surplus": surplus,
     "held": held,
+    NEWCOMER: newcomer,
+    TOPPED_UP: topped_up,
 }
 
 

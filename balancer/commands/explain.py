@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from balancer.commands.common import config_option, json_option, print_json, print_table
+from balancer.commands.history import TIME_HELP, instant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,16 +38,26 @@ COLUMNS: Final = 100
     show_default=True,
     help="So many members at most, the largest shares first.",
 )
+@click.option(
+    "--at", "at_ms", metavar="TIME", callback=instant, help=f"As it was then: {TIME_HELP}"
+)
 @config_option
 @json_option
 def explain(
-    *, destination: str, host: str | None, limit: int, config_file: Path | None, as_json: bool
+    *,
+    destination: str,
+    host: str | None,
+    limit: int,
+    at_ms: int | None,
+    config_file: Path | None,
+    as_json: bool,
 ) -> None:
     """Say why a host has its share: what it asked, which rule decided, what would change it.
 
     Without --host a table of the destination's members, the largest shares first. Tells the last
-    round in which the destination was planned. Needs PERMIT_POSTGRES_DSN; with PERMIT_S3_BUCKET it
-    also tells until when reserved points are kept.
+    round in which the destination was planned, or with --at the one by which shares were then in
+    force. Needs PERMIT_POSTGRES_DSN; with PERMIT_S3_BUCKET it also tells until when reserved points
+    are kept.
     """
     from balancer.app.explanation import (  # noqa: PLC0415
         explanation_as_json,
@@ -57,11 +68,11 @@ def explain(
     from balancer.settings import load_settings  # noqa: PLC0415
 
     settings = load_settings(config_file)
-    found = asyncio.run(_explained(settings, destination, host, limit))
+    found = asyncio.run(_explained(settings, destination, host, limit, at_ms))
     if found is None:
         raise click.ClickException(f"there is no destination {destination!r}")
     if not found.cases:
-        raise click.ClickException(not_planned(destination, host))
+        raise click.ClickException(not_planned(destination, host, at_ms))
     if as_json:
         print_json(explanation_as_json(found))
     elif host is None:
@@ -74,13 +85,13 @@ def explain(
 
 
 async def _explained(
-    settings: Settings, name: str, host: str | None, limit: int
+    settings: Settings, name: str, host: str | None, limit: int, at_ms: int | None
 ) -> Explanation | None:
     from balancer.app.explanation import dated, explained  # noqa: PLC0415
     from balancer.compose import opened_repository  # noqa: PLC0415
 
     async with opened_repository(settings) as repository:
-        found = await explained(repository, name, host=host, limit=limit)
+        found = await explained(repository, name, host=host, limit=limit, at_ms=at_ms)
     if found is None or not any(case.reason.reserved_points for case in found.cases):
         return found
     return dated(found, await _documents(settings, name))

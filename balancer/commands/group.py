@@ -29,6 +29,7 @@ COMMANDS: Final = {
     "distribution": ("balancer.commands.distribution", "show the shares that are published"),
     "simulate": ("balancer.commands.simulate", "run a fleet on a virtual clock and sum it up"),
     "explain": ("balancer.commands.explain", "say why a host got its share"),
+    "history": ("balancer.commands.history", "say what happened, at an instant or over a time"),
 }
 """Command to its module, and what it does in a few words. The attribute has the command's name."""
 

@@ -74,6 +74,10 @@ async def test_a_round_is_read_back_as_it_was_kept(repository: Repository) -> No
     assert (found.rounds, found.more) == ([record.round], False)
     details = await repository.load_details("db", from_ms=T0, until_ms=T0 + 1, limit=10)
     assert details == list(record.details)
+    (own,) = await repository.load_details("db", from_ms=0, until_ms=FAR, limit=1, host="é/'")
+    assert own == replace(record.details[0], reasons=(full,))
+    (none,) = await repository.load_in_force("db", host="c")
+    assert none == replace(record.details[0], reasons=())
     assert await repository.load_details("db", from_ms=T0 + 1, until_ms=FAR, limit=10) == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from balancer.core.model import Reason
@@ -42,10 +43,10 @@ class FakeHistory:
             self._details.setdefault(key, detail)
 
     async def load_in_force(
-        self, destination: str, *, at_ms: int | None = None
+        self, destination: str, *, host: str | None = None, at_ms: int | None = None
     ) -> Sequence[DetailRecord]:
         own = [detail for key, detail in self._details.items() if key[0] == destination]
-        return in_force(own, at_ms)
+        return [_of_host(detail, host) for detail in in_force(own, at_ms)]
 
     async def load_reasons(
         self,
@@ -58,10 +59,16 @@ class FakeHistory:
         return reasons_in_force(await self.load_in_force(destination, at_ms=at_ms), host, limit)
 
     async def load_details(
-        self, destination: str, *, from_ms: int, until_ms: int, limit: int
+        self,
+        destination: str,
+        *,
+        from_ms: int,
+        until_ms: int,
+        limit: int,
+        host: str | None = None,
     ) -> Sequence[DetailRecord]:
         return [
-            detail
+            _of_host(detail, host)
             for key, detail in sorted(self._details.items())
             if key[0] == destination and from_ms <= key[1] < until_ms
         ][:limit]
@@ -127,6 +134,11 @@ class FakeHistory:
         gone += _removed(self._spans, lambda row: row.from_ms < before_ms, limit)
         gone += _removed(self._rounds, lambda row: row.planned_at_ms < before_ms, limit)
         return gone + _removed(self._details, lambda row: row.until_ms < details_before_ms, limit)
+
+
+def _of_host(detail: DetailRecord, host: str | None) -> DetailRecord:
+    own = tuple(reason for reason in detail.reasons if host in (None, reason.host))
+    return replace(detail, reasons=own)
 
 
 def _removed(rows: dict[Key, Row], is_old: Callable[[Row], bool], limit: int) -> int:

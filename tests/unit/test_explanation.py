@@ -282,7 +282,7 @@ async def test_shares_are_explained_over_http(served: Served) -> None:
     await served.repository.put_destination(Destination(NAME, 1000))
     assert (await served.ask(path))[1]["members"] == []
     status, body, _ = await served.ask(f"{path}?host=web-1")
-    assert (status, "no regular round has planned" in body["detail"]) == (404, True)
+    assert (status, "no round has planned" in body["detail"]) == (404, True)
     others = [replace(REASON, host=f"h{n}", share_points=n) for n in range(3)]
     await served.repository.store_round(round_of(REASON, *others, epoch=7))
     served.view.publish(0, [document(6, 5, 1_800_000_060_000)])

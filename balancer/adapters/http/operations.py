@@ -27,9 +27,18 @@ from balancer.app.explanation import (
     explanation_as_json,
     not_planned,
 )
+from balancer.app.instants import parse_instant
+from balancer.app.past import (
+    ROUNDS_DEFAULT,
+    at_moment,
+    in_stretch,
+    moment_as_json,
+    stretch_as_json,
+)
 from balancer.app.readiness import Readiness
 from balancer.app.view import DistributionView
 from balancer.core.model import Destination
+from balancer.errors import InstantError
 from balancer.ports import Clock, Repository
 from worker_sdk.errors import WireError
 from worker_sdk.wire.distribution import Document
@@ -37,6 +46,7 @@ from worker_sdk.wire.pointer import shard_of
 from worker_sdk.wire.strict import check_name, dump_json
 
 LIMIT_CHARS: Final = 9
+HOUR_MS: Final = 3_600_000
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -51,9 +61,9 @@ def _host(text: str | None) -> str | None:
         raise web.HTTPBadRequest(text=f"host is no legal name: {error}") from error
 
 
-def _limit(text: str | None) -> int:
+def _limit(text: str | None, default: int = MEMBERS_DEFAULT) -> int:
     if text is None:
-        return MEMBERS_DEFAULT
+        return default
     number = int(text) if text.isascii() and text.isdigit() and len(text) <= LIMIT_CHARS else 0
     if not 1 <= number <= MEMBERS_MAX:
         raise web.HTTPBadRequest(text=f"limit must be a whole number from 1 to {MEMBERS_MAX}")
@@ -154,15 +164,42 @@ class Operations:
         """``GET /destinations/<name>/explain``: why members have their shares."""
         name, host = name_in(request, 2), _host(request.query.get("host"))
         limit = _limit(request.query.get("limit"))
-        found = await explained(self._repository(), name, host=host, limit=limit)
+        at_ms = self._instant(request, "at")
+        found = await explained(self._repository(), name, host=host, limit=limit, at_ms=at_ms)
         if found is None:
             return problem(HTTPStatus.NOT_FOUND, "there is no such destination")
         if host is not None and not found.cases:
-            return problem(HTTPStatus.NOT_FOUND, not_planned(name, host))
+            return problem(HTTPStatus.NOT_FOUND, not_planned(name, host, at_ms))
         shards = self._view.shards
         documents = self._view.documents_of(shard_of(name, shards)) if shards else ()
         # Sentences for many members take their time.
         return _json(await asyncio.to_thread(_explanation, found, documents))
+
+    async def history(self, request: web.Request) -> web.StreamResponse:
+        """``GET /destinations/<name>/history``: what happened, in a stretch of time or at once."""
+        name, host = name_in(request, 2), _host(request.query.get("host"))
+        at_ms = self._instant(request, "at")
+        repository = self._repository()
+        if at_ms is not None:
+            if "from" in request.query or "to" in request.query:
+                raise web.HTTPBadRequest(text="give at, or from and to")
+            limit = _limit(request.query.get("limit"))
+            told = await at_moment(repository, name, at_ms, host=host, limit=limit)
+            return _json(await asyncio.to_thread(moment_as_json, name, told))
+        limit = _limit(request.query.get("limit"), ROUNDS_DEFAULT)
+        until_ms = self._instant(request, "to") or self._clock.now_ms()
+        from_ms = self._instant(request, "from") or until_ms - HOUR_MS
+        if until_ms <= from_ms:
+            raise web.HTTPBadRequest(text="to must be later than from")
+        stretch = await in_stretch(repository, name, (from_ms, until_ms), host=host, limit=limit)
+        return _json(await asyncio.to_thread(stretch_as_json, name, stretch))
+
+    def _instant(self, request: web.Request, name: str) -> int | None:
+        text = request.query.get(name)
+        try:
+            return None if text is None else parse_instant(text, self._clock.now_ms())
+        except InstantError as error:
+            raise web.HTTPBadRequest(text=f"{name}: {error}") from error
 
     async def health(self, _request: web.Request) -> web.StreamResponse:
         """``GET /healthz``: the process answers."""

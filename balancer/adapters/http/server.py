@@ -71,6 +71,7 @@ class HttpServer:
                 web.delete("/destinations/{name:[^/]+}", operations.delete),
                 web.get("/destinations/{name:[^/]+}/distribution", operations.distribution),
                 web.get("/destinations/{name:[^/]+}/explain", operations.explain),
+                web.get("/destinations/{name:[^/]+}/history", operations.history),
                 web.get("/healthz", operations.health),
                 web.get("/readyz", operations.ready),
                 web.get("/metrics", operations.metrics),

@@ -57,11 +57,11 @@ class PostgresHistory(Calls):
                 )
 
     async def load_in_force(
-        self, destination: str, *, at_ms: int | None = None
+        self, destination: str, *, host: str | None = None, at_ms: int | None = None
     ) -> Sequence[DetailRecord]:
         """See the port."""
         found = await self._rows("tell shares", "load_history_in_force", destination, at_ms)
-        return await asyncio.to_thread(_to_details, found)
+        return await asyncio.to_thread(_to_details, found, host)
 
     async def load_reasons(
         self,
@@ -72,15 +72,22 @@ class PostgresHistory(Calls):
         at_ms: int | None = None,
     ) -> Sequence[tuple[int, Reason]]:
         """See the port."""
-        return reasons_in_force(await self.load_in_force(destination, at_ms=at_ms), host, limit)
+        found = await self.load_in_force(destination, host=host, at_ms=at_ms)
+        return reasons_in_force(found, host, limit)
 
     async def load_details(
-        self, destination: str, *, from_ms: int, until_ms: int, limit: int
+        self,
+        destination: str,
+        *,
+        from_ms: int,
+        until_ms: int,
+        limit: int,
+        host: str | None = None,
     ) -> Sequence[DetailRecord]:
         """See the port."""
         asked = (destination, from_ms, until_ms, limit)
         found = await self._rows("tell members", "load_history_details", *asked)
-        return await asyncio.to_thread(_to_details, found)
+        return await asyncio.to_thread(_to_details, found, host)
 
     async def load_history(
         self, destination: str, *, from_ms: int, until_ms: int, limit: int
@@ -136,19 +143,25 @@ def pack(reasons: Sequence[Reason]) -> str:
     return json.dumps(packed, ensure_ascii=False, separators=(",", ":"))
 
 
-def unpack(destination: str, text: str) -> tuple[Reason, ...]:
-    """Return the reasons of one destination; what a newer version wrote beside is left out."""
+def unpack(destination: str, text: str, host: str | None = None) -> tuple[Reason, ...]:
+    """Return the reasons of one destination; what a newer version wrote beside is left out.
+
+    Args:
+        destination: its name.
+        text: as `pack` made it.
+        host: whose members; None for all. A reason is made only of what was asked for.
+    """
     packed: dict[str, Any] = json.loads(text)
     count: int = packed["n"]
-    known = [
-        (name, packed[name] if isinstance(packed[name], list) else [packed[name]] * count)
+    known = {
+        name: packed[name] if isinstance(packed[name], list) else [packed[name]] * count
         for name in _PACKED
         if name in packed
-    ]
-    names = [name for name, _ in known]
+    }
     return tuple(
-        Reason(destination=destination, **dict(zip(names, values, strict=True)))
-        for values in zip(*(column for _, column in known), strict=True)
+        Reason(destination=destination, **{name: column[row] for name, column in known.items()})
+        for row in range(count)
+        if host is None or known["host"][row] == host
     )
 
 
@@ -177,7 +190,7 @@ def _detail_rows(details: Sequence[DetailRecord]) -> list[tuple[Any, ...]]:
     ]
 
 
-def _to_details(found: Sequence[asyncpg.Record]) -> list[DetailRecord]:
+def _to_details(found: Sequence[asyncpg.Record], host: str | None) -> list[DetailRecord]:
     return [
         DetailRecord(
             destination=row["destination"],
@@ -188,7 +201,7 @@ def _to_details(found: Sequence[asyncpg.Record]) -> list[DetailRecord]:
             window_seconds=row["window_seconds"],
             capacity=row["capacity"],
             whole=row["whole"],
-            reasons=unpack(row["destination"], row["members"]),
+            reasons=unpack(row["destination"], row["members"], host),
             left_out=row["left_out"],
         )
         for row in found

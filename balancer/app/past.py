@@ -1,0 +1,338 @@
+"""What happened to a destination, at an instant or in a stretch of time: for people and as JSON.
+
+Decides which records answer a question, and how they are told. The records are those that
+`balancer.app.history` keeps. Knows no store and no way of asking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from balancer.app.explanation import Explanation, case_as_json, explained
+from balancer.app.instants import moment
+from balancer.core.record import (
+    SPAN_MS,
+    DestinationRecord,
+    DetailRecord,
+    History,
+    RoundRecord,
+    SpanRecord,
+)
+from balancer.ports import Repository
+from worker_sdk.wire.shares import POINTS
+
+ROUNDS_DEFAULT: Final = 1_000
+ROUNDS_MAX: Final = 10_000
+"""At most so many rounds are told at once."""
+
+HOST_ROUNDS_MAX: Final = 200
+"""At most so many rounds are searched for one host: each holds all members."""
+
+NEAR_MS: Final = 120_000
+"""What the shard did is told for so long before and after an instant."""
+
+NEAR_ROUNDS: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A destination at an instant.
+
+    Attributes:
+        at_ms: the instant.
+        record: the round by which shares were in force, or the ten minutes it is in; None where
+            nothing is kept of it.
+        explanation: why members had their shares; None where members are no longer kept.
+        rounds: what its shard did about then.
+    """
+
+    at_ms: int
+    record: DestinationRecord | SpanRecord | None
+    explanation: Explanation | None
+    rounds: Sequence[RoundRecord]
+
+    @property
+    def is_covered(self) -> bool:
+        """Whether what is told covers the instant, rather than being the last before it."""
+        if self.record is None:
+            return False
+        if isinstance(self.record, SpanRecord):
+            return self.at_ms < self.record.from_ms + SPAN_MS
+        return self.at_ms < self.record.until_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A destination in a stretch of time.
+
+    Attributes:
+        from_ms: its first instant.
+        until_ms: the first instant no longer in it.
+        history: destination and shard.
+        details: of one host, where it was asked for.
+        more: whether there is more of something than is told; the latest is missing then.
+    """
+
+    from_ms: int
+    until_ms: int
+    history: History
+    details: Sequence[DetailRecord] = ()
+    more: bool = False
+
+
+async def at_moment(
+    repository: Repository, name: str, at_ms: int, *, host: str | None, limit: int
+) -> Moment:
+    """Return what is known of a destination at an instant.
+
+    Args:
+        repository: asked.
+        name: of the destination.
+        at_ms: the instant.
+        host: whose members; None for all.
+        limit: so many members at most.
+    """
+    record = await repository.load_history_at(name, at_ms)
+    near = await repository.load_history(
+        name, from_ms=at_ms - NEAR_MS, until_ms=at_ms + NEAR_MS, limit=NEAR_ROUNDS
+    )
+    explanation = await explained(repository, name, host=host, limit=limit, at_ms=at_ms)
+    return Moment(at_ms, record, explanation, near.rounds)
+
+
+async def in_stretch(
+    repository: Repository,
+    name: str,
+    stretch_ms: tuple[int, int],
+    *,
+    host: str | None,
+    limit: int,
+) -> Stretch:
+    """Return what is known of a destination in a stretch of time.
+
+    Args:
+        repository: asked.
+        name: of the destination.
+        stretch_ms: first instant, and the first after it.
+        host: whose shares are told beside; None for nobody's.
+        limit: so many rounds at most.
+    """
+    from_ms, until_ms = stretch_ms
+    history = await repository.load_history(name, from_ms=from_ms, until_ms=until_ms, limit=limit)
+    if host is None:
+        return Stretch(from_ms, until_ms, history, more=history.more)
+    most = min(limit, HOST_ROUNDS_MAX)
+    details = await repository.load_details(
+        name, from_ms=from_ms, until_ms=until_ms, limit=most + 1, host=host
+    )
+    more = history.more or len(details) > most
+    return Stretch(from_ms, until_ms, history, details[:most], more)
+
+
+# ---------------------------------------------------------------- as JSON
+
+
+def moment_as_json(name: str, told: Moment) -> dict[str, object]:
+    """Return what is known of an instant as JSON values."""
+    is_span = isinstance(told.record, SpanRecord)
+    record = None if told.record is None else _values(told.record)
+    cases = () if told.explanation is None else told.explanation.cases
+    return {
+        "destination": name,
+        "at_ms": told.at_ms,
+        "covered": told.is_covered,
+        "round": None if is_span else record,
+        "span": record if is_span else None,
+        "members": [case_as_json(case) for case in cases],
+        "more": told.explanation is not None and told.explanation.more,
+        "shard_rounds": [_values(entry) for entry in told.rounds],
+    }
+
+
+def stretch_as_json(name: str, told: Stretch) -> dict[str, object]:
+    """Return what is known of a stretch of time as JSON values."""
+    return {
+        "destination": name,
+        "from_ms": told.from_ms,
+        "until_ms": told.until_ms,
+        "spans": [_values(entry) for entry in told.history.spans],
+        "rounds": [_values(entry) for entry in told.history.destinations],
+        "members": [
+            {
+                "planned_at_ms": detail.planned_at_ms,
+                "epoch": detail.epoch,
+                "from_ms": detail.from_ms,
+                "until_ms": detail.until_ms,
+                "capacity": detail.capacity,
+                **asdict(reason),
+            }
+            for detail in told.details
+            for reason in detail.reasons
+        ],
+        "shard_rounds": [_values(entry) for entry in told.history.rounds],
+        "more": told.more,
+    }
+
+
+def _values(record: DestinationRecord | SpanRecord | RoundRecord) -> dict[str, Any]:
+    values = asdict(record)
+    if "kind" in values:
+        values["kind"] = values["kind"].value
+    return values
+
+
+# ---------------------------------------------------------------- for people
+
+
+def moment_lines(name: str, told: Moment) -> list[str]:
+    """Return what is known of an instant, without its members, a line a fact."""
+    at = moment(told.at_ms)
+    record = told.record
+    if record is None:
+        return [f"nothing is kept of {name} at {at} UTC: it was not planned, or it is too long ago"]
+    if isinstance(record, SpanRecord):
+        until = moment(record.from_ms + SPAN_MS)[11:]
+        lines = [f"{name} at {at} UTC, of which ten minutes are kept ({record.rounds} rounds)"]
+        lines += _span_lines(record, until)
+    else:
+        lines = [f"{name} at {at} UTC"]
+        lines += _record_lines(record)
+    if not told.is_covered:
+        lines.insert(1, "  no document covered this instant; what follows was the last before it")
+    lines += [f"  {moment(entry.planned_at_ms)[11:]}  {entry.sentence}" for entry in told.rounds]
+    return lines
+
+
+def _record_lines(record: DestinationRecord) -> list[str]:
+    window = f"{record.window_seconds} s"
+    planned = (
+        f"  shares    epoch {record.epoch}, {record.kind.value} round, planned "
+        f"{moment(record.planned_at_ms)[11:]} for {moment(record.from_ms)[11:]} to "
+        f"{moment(record.until_ms)[11:]}"
+    )
+    level = (
+        "nobody was limited"
+        if record.level_permits is None
+        else f"limited to {record.level_permits:,} for a weight of 1"
+    )
+    demand = (
+        "  demand    not looked at: an early round, or shares were repeated"
+        if record.asked_permits is None
+        else f"  demand    asked {record.asked_permits:,}, planned by {record.wanted_permits:,}, "
+        f"used {record.used_permits:,}, refused {record.denied_permits:,}; {level}"
+    )
+    points = (
+        f"  points    given {_percent(record.given_points)}, held for who may still spend "
+        f"{_percent(record.held_points)}, free {_percent(record.free_points)}"
+    )
+    return [
+        planned,
+        f"  capacity  {record.capacity:,} permits in {window}, {record.members:,} members",
+        demand,
+        points,
+    ]
+
+
+def _span_lines(span: SpanRecord, until: str) -> list[str]:
+    rounds = span.rounds
+    capacity = (
+        f"  capacity  {_range(span.capacity_least, span.capacity_most)} permits a window, "
+        f"{_range(span.members_least, span.members_most)} members"
+    )
+    demand = (
+        f"  demand    asked {_mean(span.asked_permits, span.planned_rounds)} on average and "
+        f"{span.asked_most or 0:,} at most, used {_mean(span.used_permits, span.planned_rounds)}, "
+        f"refused {_mean(span.denied_permits, span.planned_rounds)} and at most "
+        f"{span.denied_most or 0:,}; level {_range(span.level_least, span.level_most)}"
+    )
+    points = (
+        f"  points    given {_percent(span.given_points // rounds)}, held "
+        f"{_percent(span.held_points // rounds)} and at most {_percent(span.held_most)}, "
+        f"free {_percent(span.free_points // rounds)}"
+    )
+    return [f"  time      {moment(span.from_ms)[11:]} to {until}", capacity, demand, points]
+
+
+STRETCH_HEAD: Final = (
+    *("planned (UTC)", "rounds", "epoch", "capacity", "members"),
+    *("asked", "used", "refused", "level", "given", "held"),
+)
+
+
+def stretch_rows(told: Stretch) -> list[tuple[object, ...]]:
+    """Return a row a round; of ten minutes averages, and the least capacity and level."""
+    rows: list[tuple[object, ...]] = [
+        (
+            *(moment(span.from_ms), span.rounds, "", span.capacity_least, span.members_most),
+            *(_mean(span.asked_permits, span.planned_rounds),),
+            *(_mean(span.used_permits, span.planned_rounds),),
+            *(_mean(span.denied_permits, span.planned_rounds),),
+            _or_dash(span.level_least),
+            _percent(span.given_points // span.rounds),
+            _percent(span.held_points // span.rounds),
+        )
+        for span in told.history.spans
+    ]
+    rows.extend(
+        (
+            *(moment(entry.planned_at_ms), _short(entry), entry.epoch, entry.capacity),
+            *(entry.members, _or_dash(entry.asked_permits), _or_dash(entry.used_permits)),
+            *(_or_dash(entry.denied_permits), _or_dash(entry.level_permits)),
+            *(_percent(entry.given_points), _percent(entry.held_points)),
+        )
+        for entry in told.history.destinations
+    )
+    return rows
+
+
+HOST_HEAD: Final = (
+    *("planned (UTC)", "epoch", "instance", "share", "permits", "rule"),
+    *("asked", "used", "refused", "waited"),
+)
+
+
+def host_rows(told: Stretch) -> list[tuple[object, ...]]:
+    """Return a row a round and member of the host."""
+    return [
+        (
+            *(moment(detail.planned_at_ms), detail.epoch, reason.instance),
+            *(_percent(reason.share_points), detail.capacity * reason.share_points // POINTS),
+            *(reason.rule, reason.asked_permits, reason.used_permits, reason.denied_permits),
+            f"{reason.starved_ms / 1000:.1f} s",
+        )
+        for detail in told.details
+        for reason in detail.reasons
+    ]
+
+
+def incident_lines(told: Stretch) -> list[str]:
+    """Return a line for each round of the shard that published nothing, though it should have."""
+    return [
+        f"{moment(entry.planned_at_ms)}  {entry.outcome}: {entry.sentence}"
+        for entry in told.history.rounds
+        if entry.outcome != "published"
+    ]
+
+
+def _short(entry: DestinationRecord) -> str:
+    return "repeated" if entry.asked_permits is None else entry.kind.value
+
+
+def _percent(points: int) -> str:
+    return f"{points / (POINTS // 100):.2f} %"
+
+
+def _mean(total: int, rounds: int) -> str:
+    return f"{total // rounds:,}" if rounds else "-"
+
+
+def _range(least: int | None, most: int | None) -> str:
+    if least is None or most is None:
+        return "-"
+    return f"{least:,}" if least == most else f"{least:,} to {most:,}"
+
+
+def _or_dash(value: int | None) -> object:
+    return "-" if value is None else value
