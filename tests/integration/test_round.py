@@ -49,6 +49,9 @@ class Manual:
     def observe(self, name: str, value: float, labels: Mapping[str, str] | None = None) -> None:
         """Drop a measure."""
 
+    def forget(self, name: str, labels: Mapping[str, str]) -> None:
+        """Drop nothing: nothing was kept."""
+
 
 class Service:
     """Repository, store and cycle, as the service will join them."""
