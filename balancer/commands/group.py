@@ -14,7 +14,7 @@ from typing import Final
 
 import click
 
-from balancer.errors import PolicyError, SettingsError
+from balancer.errors import InstantError, PolicyError, SettingsError
 from worker_sdk.errors import ConfigurationError, PermitError
 
 FAILED: Final = 1
@@ -86,7 +86,7 @@ def run(arguments: Sequence[str] | None) -> int:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return _failed("interrupted")
-    except (SettingsError, PolicyError, ConfigurationError) as error:
+    except (SettingsError, PolicyError, ConfigurationError, InstantError) as error:
         _failed(str(error))
         return WRONG_USAGE
     except PermitError as error:

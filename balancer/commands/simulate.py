@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from balancer.commands.common import json_option, print_json, print_table
+from balancer.commands.common import config_option, json_option, print_json, print_table
 
 if TYPE_CHECKING:
     from balancer.simulation.demanded import Demanded
@@ -55,6 +55,15 @@ class _Wanted:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="A scenario in TOML; its form is documented under simulation.",
 )
+@click.option(
+    "--replay",
+    nargs=2,
+    metavar="FROM TO",
+    help="Recorded demand of --destination between two instants (2026-11-30T03:00Z, 03:00, -15m, "
+    "now), planned by its policy of today. Needs PERMIT_POSTGRES_DSN.",
+)
+@click.option("--destination", help="Whose demand is replayed.")
+@config_option
 @click.option(
     "--capacity",
     help="Permits a window, or a percentile of the window totals such as p90 "
@@ -97,6 +106,9 @@ def simulate(
     name: str | None,
     trace_file: Path | None,
     scenario_file: Path | None,
+    replay: tuple[str, str] | None,
+    destination: str | None,
+    config_file: Path | None,
     capacity: str | None,
     strategy: str | None,
     lost_reads: float | None,
@@ -113,12 +125,14 @@ def simulate(
 ) -> None:
     """Run a fleet on a virtual clock: the real planner, the real SDK's engine, made-up demand.
 
-    Takes one of --scenario, --trace and --file. The same seed gives the same run. Exit code 1 if
-    more was spent in a window than its bound, if a plan would have broken an invariant, or if what
-    a file demands was not reached.
+    Takes one of --scenario, --trace and --file, or --replay. The same seed gives the same run. Exit
+    code 1 if more was spent in a window than its bound, if a plan would have broken an invariant,
+    or if what a file demands was not reached.
     """
-    if sum(given is not None for given in (name, trace_file, scenario_file)) != 1:
-        raise click.UsageError("give one of --scenario, --trace and --file")
+    if sum(given is not None for given in (name, trace_file, scenario_file, replay)) != 1:
+        raise click.UsageError("give one of --scenario, --trace and --file, or --replay")
+    if (replay is None) != (destination is None):
+        raise click.UsageError("--replay and --destination go together")
     if trace_file is None and (hosts is not None or window_seconds is not None):
         raise click.UsageError("--hosts and --window-seconds go with --trace")
     if name == LIST:
@@ -128,6 +142,8 @@ def simulate(
         wanted = _built_in(name, seed, windows)
     elif trace_file is not None:
         wanted = _trace(trace_file, seed, windows, hosts or 100, window_seconds or 60)
+    elif replay is not None:
+        wanted = _replay(config_file, destination or "", replay, capacity, windows)
     else:
         wanted = _file(scenario_file or Path(), seed, windows)
     faults = wanted.scenario.faults
@@ -185,6 +201,31 @@ def _trace(path: Path, seed: int, windows: int | None, hosts: int, seconds: int)
         window_seconds=trace.window_seconds,
     )
     return _Wanted(scenario, "recorded demand", None, must_be_reached=False)
+
+
+def _replay(
+    config_file: Path | None,
+    destination: str,
+    stretch: tuple[str, str],
+    capacity: str | None,
+    windows: int | None,
+) -> _Wanted:
+    from balancer.commands.replay import read_replay  # noqa: PLC0415
+    from balancer.simulation.scenario import Events  # noqa: PLC0415
+
+    found = read_replay(config_file, destination, stretch)
+    scenario = found.scenario
+    if capacity is not None:  # it stands for all that were in force
+        scenario = replace(scenario, events=Events())
+    if windows is not None and windows < scenario.windows:
+        first = min(scenario.measured_from_window, windows - 1)
+        scenario = replace(scenario, windows=windows, measured_from_window=first)
+    told = f"{found.rounds} recorded rounds"
+    if found.filled_windows:
+        told += f", {found.filled_windows} windows without any filled by those that follow"
+    if found.unknown_members:
+        told += f", without {found.unknown_members} members whose demand is not known"
+    return _Wanted(scenario, told, None, must_be_reached=False)
 
 
 def _file(path: Path, seed: int, windows: int | None) -> _Wanted:
