@@ -200,11 +200,11 @@ def _bounds(case: Case) -> str:
     )
     told = f"It weighs {reason.weight}; the policy sets {least} and {most}."
     if reason.level_permits is None:
-        return f"{told} Nobody was limited."
+        return f"{told} No level limited anybody."
     if reason.rule == "level":
         return told
     return (
-        f"{told} Some were limited, to a level of {count(reason.level_permits)} for a weight of 1."
+        f"{told} Others were limited to a level of {count(reason.level_permits)} for a weight of 1."
     )
 
 

@@ -133,22 +133,19 @@ def many_claims(draw: st.DrawFn) -> tuple[Claims, int]:
     maximum = max(minimum, draw(st.sampled_from([POINTS, POINTS, POINTS // 10, 1])))
     lower, _ = waterfill(reserved, np.where(silent, 0, minimum), budget)
     wanted = column(points)
-    claims = Claims(
-        reserved=reserved,
-        lower=lower,
-        most=np.maximum(reserved, maximum),
-        weight=column(st.sampled_from([1, 1, 2, 1000])),
-        wanted=wanted,
-        is_foreseen=flags(),
-        with_head_room=np.minimum(wanted + wanted // 10, POINTS),
-        expected=column(points),
-        repeated=column(points),
-        peak=column(points),
-        used=column(points),
-        share_before=column(points),
-        saturated=flags(),
-        silent=silent,
-    )
+    given: dict[str, Any] = {
+        "reserved": reserved,
+        "lower": lower,
+        "most": np.maximum(reserved, maximum),
+        "weight": column(st.sampled_from([1, 1, 2, 1000])),
+        "wanted": wanted,
+        "with_head_room": np.minimum(wanted + wanted // 10, POINTS),
+        "is_foreseen": flags(),
+        "saturated": flags(),
+        "silent": silent,
+    }
+    others = [known.name for known in fields(Claims) if known.name not in given]
+    claims = Claims(**given, **{name: column(points) for name in others})
     return claims, budget
 
 
