@@ -73,6 +73,7 @@ class _Wishes:
     asked: Ints
     wanted: Ints
     is_foreseen: Flags
+    usual: Ints
     expected: Ints
     repeated: Ints
     silent: Flags
@@ -109,6 +110,59 @@ def plan_destination(
     live = {} if destination.removed else _at_most(accounts, before)
     trails = known.follow(list(live))
     wishes, trails = _wishes(live, trails, terms, policy, round_ms, now_ms, notes=notes_demand)
+    promises = _promises(terms, documents, members, live)
+    reserved = ints(promises.kept.get(member, 0) for member in wishes.members)
+    budget = POINTS - sum(points for points, _ in promises.gone.values())
+    if not promises.full:
+        budget -= min(policy.newcomer_reserve_points, budget - total(reserved))
+    weights = weights_of(policy.weights, wishes.members, members)
+    claims = _claims(policy, wishes, trails, reserved, weights, before, (terms.capacity, budget))
+    shadow: Ints | None = None
+    if promises.full:
+        division = Division(reserved, None, ["held"] * len(claims))
+        safe = zeros(len(claims))
+    else:
+        division = STRATEGIES[policy.strategy](claims, budget)
+        safe = _safe_points(policy, claims, division, trails.low_water(), terms.capacity)
+        if policy.shadow is not None:
+            shadow = STRATEGIES[policy.shadow](claims, budget).points
+    layout = _layout(terms, before, wishes.members, division.points, trails.served_window)
+    line = _line(terms, before, wishes.members, layout, safe, promises.gone)
+    if promises.full:
+        line = _without_gaps(line, promises.until_ms)
+    return Outcome(
+        line,
+        _reasons(terms, wishes, claims, division, (safe, shadow), trails),
+        replace(
+            trails, served_window=np.where(layout.served > 0, layout.served, trails.served_window)
+        ),
+        invariants.promises_kept(Document(0, 0, 0, 0, (line,)), terms.destination, promises.kept),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Promises:
+    """What earlier documents still promise.
+
+    Attributes:
+        kept: points of each member that are to be kept for it.
+        gone: of those no longer live: points, and until when.
+        full: nobody else may be given any.
+        until_ms: the last of the dates.
+    """
+
+    kept: Mapping[Member, int]
+    gone: Mapping[Member, tuple[int, int]]
+    full: bool
+    until_ms: int
+
+
+def _promises(
+    terms: Terms,
+    documents: Sequence[Document],
+    members: Mapping[Member, MemberRecord],
+    live: Mapping[Member, Usage],
+) -> _Promises:
     window_ms = terms.window_seconds * 1000
     promised = reserved_permits(
         promises_of(documents, terms.destination),
@@ -125,36 +179,7 @@ def plan_destination(
         for member, points in kept.items()
         if member not in live
     }
-    reserved = ints(kept.get(member, 0) for member in wishes.members)
-    weights = weights_of(policy.weights, wishes.members, members)
-    held = sum(points for points, _ in gone.values())
-    budget = POINTS - held
-    if not full:
-        budget -= min(policy.newcomer_reserve_points, budget - total(reserved))
-    claims = _claims(policy, wishes, trails, reserved, weights, before, (terms.capacity, budget))
-    if full:
-        division = Division(reserved, None, ["held"] * len(claims))
-        safe = zeros(len(claims))
-    else:
-        division = STRATEGIES[policy.strategy](claims, budget)
-        safe = _safe_points(policy, claims, division, trails.low_water(), terms.capacity)
-    layout = _layout(terms, before, wishes.members, division.points, trails.served_window)
-    line = _line(terms, before, wishes.members, layout, safe, gone)
-    if full:
-        line = _without_gaps(line, max(until_ms for _, until_ms in promised.values()))
-    return Outcome(
-        line,
-        replace(
-            _reasons(terms, wishes, claims, division, safe, trails),
-            shadow_points=None
-            if policy.shadow is None or full
-            else STRATEGIES[policy.shadow](claims, budget).points,
-        ),
-        replace(
-            trails, served_window=np.where(layout.served > 0, layout.served, trails.served_window)
-        ),
-        invariants.promises_kept(Document(0, 0, 0, 0, (line,)), terms.destination, kept),
-    )
+    return _Promises(kept, gone, full, max((until for _, until in promised.values()), default=0))
 
 
 def _at_most(
@@ -183,26 +208,27 @@ def _wishes(
     usages = [live[member] for member in trails.members]
     accounts = Accounts.of(usages, window_ms)
     asked = demands(accounts, even_permits, trails.enough)
-    # Whoever has only said hello wants what is usual here, at most the even share.
+    # Whoever has only said hello wants what is common here, at most the even share.
     is_hello = accounts.is_new()
     reported = np.sort(asked[~is_hello])
-    usual = even_permits
+    common = even_permits
     if len(reported):
-        usual = min(even_permits, int(reported[(len(reported) - 1) // 2]))
-    asked = np.where(is_hello & (trails.rounds == 0), np.maximum(asked, usual), asked)
+        common = min(even_permits, int(reported[(len(reported) - 1) // 2]))
+    asked = np.where(is_hello & (trails.rounds == 0), np.maximum(asked, common), asked)
     if notes:
         enough = enough_after(accounts, asked, trails.enough)
         trails = trails.note(asked, enough, policy.peak_decay_permille)
     count = len(usages)
     rates = accounts.rates().astype(np.int64)
     wanted, is_foreseen = asked, np.zeros(count, dtype=np.bool_)
-    expected = repeated = zeros(count)
+    usual = expected = repeated = zeros(count)
     if policy.expect_recurring:
         expected, repeated = trails.history.recurring(count)
         foreseen, has = trails.history.foreseen(count)
         # Work that was refused will come again: what is foreseen must not stand below it.
         is_foreseen = has & ((foreseen > asked) | (asked <= rates))
         wanted = np.where(is_foreseen, foreseen, asked)
+        usual = np.where(has, 0, trails.history.usual(count))
     silence_ms = SILENCE_TENTHS * max(round_ms, window_ms)
     seen_ms = ints(map(attrgetter("seen_ms"), usages))
     wishes = _Wishes(
@@ -213,6 +239,7 @@ def _wishes(
         asked=asked,
         wanted=wanted,
         is_foreseen=is_foreseen,
+        usual=usual,
         expected=expected,
         repeated=repeated,
         silent=np.asarray((now_ms - seen_ms) * 10 > silence_ms),
@@ -244,6 +271,7 @@ def _claims(
         weight=weights,
         wanted=points_of(wishes.wanted, capacity),
         is_foreseen=wishes.is_foreseen,
+        usual=points_of(wishes.usual, capacity),
         with_head_room=points_of(head_room, capacity),
         expected=points_of(wishes.expected, capacity),
         repeated=points_of(wishes.repeated, capacity),
@@ -340,9 +368,11 @@ def _reasons(
     wishes: _Wishes,
     claims: Claims,
     division: Division,
-    safe: Ints,
+    points: tuple[Ints, Ints | None],
     trails: Trails,
 ) -> ReasonColumns:
+    """Return why; ``points`` are the safe ones and those of the shadow strategy."""
+    safe, shadow = points
     level = None if division.level is None else terms.capacity * division.level // POINTS
     return ReasonColumns(
         destination=terms.destination,
@@ -358,4 +388,5 @@ def _reasons(
         share_points=division.points,
         safe_points=safe,
         level_permits=level,
+        shadow_points=shadow,
     )

@@ -1,9 +1,10 @@
 """What members' past lets expect of the next round.
 
-Decides from each member's own demands, round by round. *Expected*: what came back at one lag three
-times, as timers make it come, and *repeated*: what came back twice; worth keeping spare capacity
-for. *Foreseen*: the demand at the one lag that lately told the member's demand much better than its
-last demand did; good enough to plan by. Knows no share and no other member.
+Decides from each member's own demands, round by round. *Usual*: the median of the last ten.
+*Expected*: what came back at one lag three times, as timers make it come. *Repeated*: what came
+back twice. All three are worth keeping spare capacity for. *Foreseen*: the demand at the one lag
+that lately told the member's demand much better than its last demand did; good enough to plan by.
+Knows no share and no other member.
 
 Foreseen, in numbers: over the last `PROVEN_ROUNDS` rounds the errors ``|x(t) - x(t - lag)|`` are
 summed; the lag from 2 to 60 with the least sum is taken if that is at most two fifths of the sum at
@@ -24,6 +25,7 @@ LAG_MIN, LAG_MAX = 2, 60
 REPEATS_MAX: Final = 3
 HISTORY_ROUNDS: Final = REPEATS_MAX * LAG_MAX
 PROVEN_ROUNDS: Final = 30
+USUAL_ROUNDS: Final = 10
 FORESEEN_NUMERATOR, FORESEEN_DENOMINATOR = 2, 5
 """A lag is believed if its errors are at most this part of the last value's errors."""
 
@@ -98,6 +100,14 @@ class History:
         ]
         errors += [_error(columns, lag) for lag in _lags(columns) if lag > len(errors)]
         return History(self.of_row, columns[-HISTORY_ROUNDS:], tuple(errors))
+
+    def usual(self, count: int) -> Ints:
+        """Return the lower median of the last `USUAL_ROUNDS` demands of each of ``count`` rows."""
+        recent = self.columns[-USUAL_ROUNDS:]
+        if not recent:
+            return zeros(count)
+        middle = (len(recent) - 1) // 2
+        return self._spread(np.partition(np.stack(recent), middle, axis=0)[middle], count)
 
     def recurring(self, count: int) -> tuple[Ints, Ints]:
         """Return what each of ``count`` rows of the trails may want by recurrence; 0 for nothing.

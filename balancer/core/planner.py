@@ -5,9 +5,9 @@ stand as they are; puts demand, strategy, reservations and layout together. Know
 or log: `plan` is a function of the snapshot, the memory and the present instant.
 
 Rules named in reasons: ``asked`` (got what it asked), ``foreseen`` (got what its past foretells),
-``level`` (limited to the max-min level), ``expected``, ``head-room``, ``repeated``, ``peak`` and
-``kept`` (spare capacity above its want: by what came back three times, by policy, by what came back
-twice, by a recent peak, by its share until now), ``minimum`` and ``maximum`` (the policy's),
+``level`` (limited to the max-min level); with spare capacity above its want ``usual`` (its median
+demand), ``expected`` (what came back three times), ``head-room``, ``repeated`` (what came back
+twice), ``peak`` and ``kept`` (its share until now); ``minimum`` and ``maximum`` (the policy's),
 ``reserved`` (kept for what it may still spend), ``silent`` (not heard of for 1.4 rounds), ``even``,
 ``used`` and ``surplus`` (the other strategies), ``held`` (the capacity was lowered below what is
 promised).

@@ -25,7 +25,8 @@ class Claims:
         weight: of two limited members one with weight 2 gets twice what one with weight 1 gets.
         wanted: points that each will want: its last demand, or what is foreseen.
         is_foreseen: whose want is foreseen.
-        with_head_room: the same, with the policy's head-room.
+        usual: points of the usual demand.
+        with_head_room: points of what each will want, with the policy's head-room.
         expected: points of a demand that came back three times at one lag.
         repeated: points of a demand that came back twice.
         peak: points of the recent peak.
@@ -41,6 +42,7 @@ class Claims:
     weight: Ints
     wanted: Ints
     is_foreseen: Flags
+    usual: Ints
     with_head_room: Ints
     expected: Ints
     repeated: Ints
@@ -104,6 +106,27 @@ def waterfill(
     rises = amounts_at(fits + 1) - amounts
     before = np.cumsum(rises) - rises
     return amounts + np.clip(rest - before, 0, rises), fits
+
+
+def approach(amounts: Ints, aims: Ints, budget: int) -> tuple[Ints, bool]:
+    """Return the amounts raised to their aims, or all by the same part of what they lack.
+
+    Spare points do most good in proportion: a level would fill small members' aims first, whose
+    demand wavers by less.
+
+    Returns:
+        The amounts, and whether the budget is used up before the aims are reached.
+    """
+    gaps = np.maximum(aims - amounts, 0)
+    lacking, left = total(gaps), budget - total(amounts)
+    if lacking <= left:
+        return amounts + gaps, False
+    if left <= 0:
+        return amounts, True
+    parts = gaps * left // lacking
+    rest = left - total(parts)
+    before = np.cumsum(gaps > parts) - (gaps > parts)
+    return amounts + parts + ((gaps > parts) & (before < rest)), True
 
 
 def spread(amounts: Ints, spare: int, room: Ints, weight: Ints) -> Ints:

@@ -1,16 +1,16 @@
 """True max-min fairness, then spare capacity to what is likely to be wanted next.
 
-Decides in steps: what will be wanted, up to the max-min level; then what is expected by recurrence;
-head-room; what came back but twice; recent peaks; the share until now, so that small ups and downs
-move nothing; then what is left, evenly. A member that wants little gets all of it; those that want
-more share the rest at one level, by weight.
+Decides in steps: what will be wanted, up to the max-min level: a member that wants little gets all
+of it; those that want more share the rest at one level, by weight. Then spare capacity: what is
+usual; what is expected by recurrence; head-room; what came back but twice; recent peaks; the share
+until now, so that small ups and downs move nothing; what is left evenly, by weight.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from balancer.core.allocation.claims import Claims, Division, spread, waterfill
+from balancer.core.allocation.claims import Claims, Division, approach, spread, waterfill
 from balancer.core.columns import total
 
 
@@ -25,7 +25,8 @@ def max_min(claims: Claims, budget_points: int) -> Division:
     rules = _rules(claims, points, wanted)
     if level is not None:
         return Division(points, level, rules)
-    for word, wish in (
+    for word, aim in (
+        ("usual", claims.usual),
         ("expected", claims.expected),
         ("head-room", claims.with_head_room),
         ("repeated", claims.repeated),
@@ -33,10 +34,10 @@ def max_min(claims: Claims, budget_points: int) -> Division:
         ("kept", claims.share_before),
     ):
         before = points
-        points, limited = waterfill(before, wants(wish), budget_points, claims.weight)
+        points, is_used_up = approach(before, wants(aim), budget_points)
         for row in np.flatnonzero(points > before):
             rules[row] = word
-        if limited is not None:
+        if is_used_up:
             return Division(points, None, rules)
     room = np.where(claims.silent, 0, np.maximum(claims.most - points, 0))
     return Division(spread(points, budget_points - total(points), room, claims.weight), None, rules)
