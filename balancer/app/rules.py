@@ -110,6 +110,15 @@ def level(case: Case) -> Words:
     )
 
 
+def usual(case: Case) -> Words:
+    """Spare capacity went up to its usual demand."""
+    del case
+    return Words(
+        "capacity was spare, and it asked for less than it usually does, so room is kept for that",
+        "Others' demand takes the spare part away first, and what is usual follows its demand.",
+    )
+
+
 def expected(case: Case) -> Words:
     """Spare capacity went to what came back three times."""
     return Words(
@@ -265,6 +274,7 @@ RULES: Final[Mapping[str, Callable[[Case], Words]]] = {
     "asked": asked,
     "foreseen": foreseen,
     "level": level,
+    "usual": usual,
     "expected": expected,
     "head-room": head_room,
     "repeated": repeated,

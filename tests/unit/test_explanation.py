@@ -81,6 +81,7 @@ def case(
             ["it lacks 100 permits", "higher weight"],
         ),
         (case(rule="level", weight=1), ["for a weight of 1"], ["larger capacity"]),
+        (case(rule="usual"), ["less than it usually does"], ["follows its demand"]),
         (case(rule="expected"), ["480 permits came back three times"], ["--no-expect-recurring"]),
         (
             case({"head_room_permille": 125}, rule="head-room"),
@@ -173,7 +174,7 @@ def test_nothings_are_told_as_such() -> None:
     for fact in (
         "it used 300 and was refused none.",
         "nothing is expected by recurrence.",
-        "the policy sets no minimum and no maximum. Nobody was limited.",
+        "the policy sets no minimum and no maximum. No level limited anybody.",
         "Nothing of it is reserved for earlier documents.",
         "None of it is safe: where no document covers a window, it may send nothing.",
     ):
@@ -196,7 +197,7 @@ def test_a_share_below_a_permit_says_how_often_one_comes() -> None:
 
 
 def test_a_level_that_limits_others_is_told_too() -> None:
-    assert "Some were limited, to a level of 200 permits" in paragraph(case(rule="asked"))
+    assert "Others were limited to a level of 200 permits" in paragraph(case(rule="asked"))
 
 
 @pytest.mark.parametrize(
