@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from decimal import Decimal
 from typing import Any, Final
 
@@ -30,7 +30,13 @@ from balancer.core.record import (
 )
 from balancer.ports import REASONS_MAX
 
-_PACKED: Final = tuple(field.name for field in fields(Reason) if field.name != "destination")
+_PACKED: Final = tuple(field.name for field in fields(Reason))[1:]
+"""What is kept of a reason, in its own order: all but the destination, which comes first."""
+
+_HOST: Final = _PACKED.index("host")
+_DEFAULTS: Final = {
+    field.name: field.default for field in fields(Reason) if field.default is not MISSING
+}
 _DESTINATION: Final = tuple(field.name for field in fields(DestinationRecord))
 
 
@@ -153,16 +159,14 @@ def unpack(destination: str, text: str, host: str | None = None) -> tuple[Reason
     """
     packed: dict[str, Any] = json.loads(text)
     count: int = packed["n"]
-    known = {
-        name: packed[name] if isinstance(packed[name], list) else [packed[name]] * count
-        for name in _PACKED
-        if name in packed
-    }
-    return tuple(
-        Reason(destination=destination, **{name: column[row] for name, column in known.items()})
-        for row in range(count)
-        if host is None or known["host"][row] == host
-    )
+    table: list[list[Any]] = []
+    for name in _PACKED:
+        value = packed.get(name, _DEFAULTS.get(name))
+        table.append(value if isinstance(value, list) else [value] * count)
+    if host is not None:
+        own = [row for row, name in enumerate(table[_HOST]) if name == host]
+        table = [[column[row] for row in own] for column in table]
+    return tuple(Reason(destination, *values) for values in zip(*table, strict=True))
 
 
 def _round_row(record: RoundRecord) -> tuple[Any, ...]:
