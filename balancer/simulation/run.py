@@ -49,7 +49,7 @@ class WindowView:
 
     Attributes:
         window: of the run.
-        capacity: of the document in force, else the one set.
+        capacity: of the document in force, else of the last one that was.
         bound: what may be spent: the capacity, or what older documents promised (rule 10).
         wanted: permits that arrived wanted.
         served: permits used.
@@ -102,6 +102,7 @@ class Simulation:
         self._deaf: set[SimulatedWorker] = set()
         self._orphaned_work = 0
         self._start_ms = 0
+        self._capacity = scenario.capacity
         self._gone: list[SimulatedWorker] = []
         self._heirs: dict[Hashable, Hashable] = {}
         self._arrived: Counter[int] = Counter()
@@ -339,7 +340,9 @@ class Simulation:
             points = 0 if entry is None else share_points(entry.intervals)
             worker.end_window(window, points, keeps_backlog=keeps_backlog)
         wanted += sum(demand.values())
-        capacity = self.balancer.capacity if in_force is None else in_force.terms.capacity
+        if in_force is not None:  # what is set later is not known to anybody before a document
+            self._capacity = in_force.terms.capacity
+        capacity = self._capacity
         even = self._even.step(START_WINDOW + window, capacity, demand, self._heirs)
         self.outcome.even.arrived.append(even)
         view = WindowView(

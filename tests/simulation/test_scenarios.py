@@ -58,7 +58,7 @@ def test_a_scenario_reaches_what_is_demanded_of_it(name: str) -> None:
     assert missed == []
 
 
-@pytest.mark.parametrize("name", sorted(LARGE))
+@pytest.mark.parametrize("name", ["churn", "churn-killed", "day", "restart"])
 def test_a_large_fleet_stays_safe(name: str) -> None:
     known = CATALOGUE[name]
     scenario = known.make(seed=1, windows=known.least_windows)
