@@ -270,10 +270,13 @@ def _changes(line: DestinationShares, before: DestinationShares | None) -> list[
     told: list[Reason] = []
     for entry in line.entries:
         old = known.get(entry.member)
+        points = share_points(entry.intervals)
         if old is None:
-            told.append(_reason(line, entry, NEWCOMER, share_points(entry.intervals)))
+            told.append(_reason(line, entry, NEWCOMER, points))
         elif old.intervals != entry.intervals:
-            told.append(_reason(line, entry, TOPPED_UP, share_points(entry.intervals)))
+            # Only of somebody who said goodbye is anything taken away.
+            grew = points > share_points(old.intervals)
+            told.append(_reason(line, entry, TOPPED_UP if grew else LEFT, points))
     told.extend(
         _reason(line, entry, LEFT, 0)
         for member, entry in known.items()

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from balancer.app.explanation import Explanation, case_as_json, explained
 from balancer.app.instants import moment
+from balancer.core.model import RoundKind
 from balancer.core.record import (
     SPAN_MS,
     DestinationRecord,
@@ -31,7 +32,7 @@ HOST_ROUNDS_MAX: Final = 200
 """At most so many rounds are searched for one host: each holds all members."""
 
 NEAR_MS: Final = 120_000
-"""What the shard did is told for so long before and after an instant."""
+"""What the shard did is told for two rounds before and after an instant, at most for so long."""
 
 NEAR_ROUNDS: Final = 20
 
@@ -95,8 +96,11 @@ async def at_moment(
         limit: so many members at most.
     """
     record = await repository.load_history_at(name, at_ms)
+    near_ms = NEAR_MS
+    if isinstance(record, DestinationRecord):
+        near_ms = min(near_ms, 2 * (record.until_ms - record.from_ms))
     near = await repository.load_history(
-        name, from_ms=at_ms - NEAR_MS, until_ms=at_ms + NEAR_MS, limit=NEAR_ROUNDS
+        name, from_ms=at_ms - near_ms, until_ms=at_ms + near_ms, limit=NEAR_ROUNDS
     )
     explanation = await explained(repository, name, host=host, limit=limit, at_ms=at_ms)
     return Moment(at_ms, record, explanation, near.rounds)
@@ -227,12 +231,16 @@ def _record_lines(record: DestinationRecord) -> list[str]:
         f"  points    given {_percent(record.given_points)}, held for who may still spend "
         f"{_percent(record.held_points)}, free {_percent(record.free_points)}"
     )
-    return [
+    lines = [
         planned,
         f"  capacity  {record.capacity:,} permits in {window}, {record.members:,} members",
         demand,
         points,
     ]
+    if record.shadow_moved_points is not None:
+        moved = _percent(record.shadow_moved_points)
+        lines.append(f"  shadow    it would give {moved} to others than have it")
+    return lines
 
 
 def _span_lines(span: SpanRecord, until: str) -> list[str]:
@@ -256,7 +264,7 @@ def _span_lines(span: SpanRecord, until: str) -> list[str]:
 
 
 STRETCH_HEAD: Final = (
-    *("planned (UTC)", "rounds", "epoch", "capacity", "members"),
+    *("planned (UTC)", "round", "epoch", "capacity", "members"),
     *("asked", "used", "refused", "level", "given", "held"),
 )
 
@@ -265,7 +273,8 @@ def stretch_rows(told: Stretch) -> list[tuple[object, ...]]:
     """Return a row a round; of ten minutes averages, and the least capacity and level."""
     rows: list[tuple[object, ...]] = [
         (
-            *(moment(span.from_ms), span.rounds, "", span.capacity_least, span.members_most),
+            *(moment(span.from_ms), f"{span.rounds} in all", "-"),
+            *(span.capacity_least, span.members_most),
             *(_mean(span.asked_permits, span.planned_rounds),),
             *(_mean(span.used_permits, span.planned_rounds),),
             *(_mean(span.denied_permits, span.planned_rounds),),
@@ -299,8 +308,15 @@ def host_rows(told: Stretch) -> list[tuple[object, ...]]:
         (
             *(moment(detail.planned_at_ms), detail.epoch, reason.instance),
             *(_percent(reason.share_points), detail.capacity * reason.share_points // POINTS),
-            *(reason.rule, reason.asked_permits, reason.used_permits, reason.denied_permits),
-            f"{reason.starved_ms / 1000:.1f} s",
+            reason.rule,
+            *(
+                (
+                    *(reason.asked_permits, reason.used_permits, reason.denied_permits),
+                    f"{reason.starved_ms / 1000:.1f} s",
+                )
+                if detail.whole
+                else ("-", "-", "-", "-")
+            ),
         )
         for detail in told.details
         for reason in detail.reasons
@@ -317,7 +333,8 @@ def incident_lines(told: Stretch) -> list[str]:
 
 
 def _short(entry: DestinationRecord) -> str:
-    return "repeated" if entry.asked_permits is None else entry.kind.value
+    is_repeated = entry.kind is RoundKind.REGULAR and entry.asked_permits is None
+    return "repeated" if is_repeated else entry.kind.value
 
 
 def _percent(points: int) -> str:

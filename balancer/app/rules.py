@@ -12,7 +12,7 @@ from typing import Final
 
 from balancer.core.foresight import PROVEN_ROUNDS
 from balancer.core.model import Destination, Policy, Reason
-from balancer.core.record import NEWCOMER, TOPPED_UP
+from balancer.core.record import LEFT, NEWCOMER, TOPPED_UP
 from worker_sdk.wire.shares import POINTS
 
 
@@ -270,6 +270,15 @@ def topped_up(case: Case) -> Words:
     )
 
 
+def left(case: Case) -> Words:
+    """It said goodbye."""
+    del case
+    return Words(
+        "it said goodbye; what its account proves unspent is free for others, and this is the rest",
+        "Nothing: the rest is free when the window is over.",
+    )
+
+
 RULES: Final[Mapping[str, Callable[[Case], Words]]] = {
     "asked": asked,
     "foreseen": foreseen,
@@ -290,6 +299,7 @@ RULES: Final[Mapping[str, Callable[[Case], Words]]] = {
     "held": held,
     NEWCOMER: newcomer,
     TOPPED_UP: topped_up,
+    LEFT: left,
 }
 
 

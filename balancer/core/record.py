@@ -20,7 +20,8 @@ NEWCOMER: Final = "newcomer"
 TOPPED_UP: Final = "topped-up"
 LEFT: Final = "left"
 """Rules of early rounds, which plan nothing anew: a first share before the demand is known, a
-second interval of points that nobody had, and the end of a share by goodbye."""
+second interval of points that nobody had, and a goodbye, after which only what may have been spent
+is left of a share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +251,7 @@ def reasons_in_force(
             member = (reason.host, reason.instance)
             if host not in (None, reason.host):
                 continue
-            if reason.rule == LEFT:
+            if reason.rule == LEFT and not reason.share_points:
                 newest.pop(member, None)
                 continue
             known = newest.get(member)
@@ -260,12 +261,12 @@ def reasons_in_force(
 
 
 def _added(known: Reason, change: Reason) -> Reason:
-    """Return the newer reason; of a share that only grew the numbers it was planned by stay."""
-    if change.rule != TOPPED_UP:
+    """Return the newer reason; of a share that only grew or ends the other numbers stay."""
+    if change.rule not in {TOPPED_UP, LEFT}:
         return change
     return replace(
         known,
-        rule=TOPPED_UP,
+        rule=change.rule,
         share_points=change.share_points,
         safe_points=change.safe_points,
     )

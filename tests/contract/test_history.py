@@ -209,6 +209,22 @@ async def test_early_rounds_add_to_the_whole_record_and_end_with_the_next(
     assert await repository.load_reasons("db") == [(3, reason("c", 4))]
 
 
+async def test_of_one_that_said_goodbye_the_rest_of_its_share_is_told_until_it_ends(
+    repository: Repository,
+) -> None:
+    planned = reason("a", 10, asked=7)
+    await repository.store_round(round_of(planned, epoch=1))
+    for number, points in ((2, 4), (3, 0)):
+        goodbye = reason("a", points, rule=LEFT, asked=0)
+        at_ms = T0 + number
+        await repository.store_round(
+            round_of(goodbye, epoch=number, planned_at_ms=at_ms, whole=False)
+        )
+    told = replace(planned, rule=LEFT, share_points=4)
+    assert await repository.load_reasons("db", at_ms=T0 + 2) == [(2, told)]
+    assert await repository.load_reasons("db") == []
+
+
 async def test_additions_alone_are_told_where_nothing_whole_is_kept(
     repository: Repository,
 ) -> None:

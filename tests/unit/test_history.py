@@ -85,9 +85,9 @@ def test_what_stands_as_it_was_leaves_nothing_and_what_is_repeated_only_its_sums
 
 
 def test_an_early_round_leaves_those_whose_share_it_changed() -> None:
-    old = line("db", entry("a", 0, 5), entry("b", 5, 9), entry("c", 10, 20))
+    old = line("db", entry("a", 0, 5), entry("b", 5, 9), entry("c", 10, 20), entry("e", 20, 30))
     topped = Entry("b", "i", ((5, 9), (30, 40)), 0)
-    new = line("db", entry("a", 0, 5), topped, entry("d", 50, 60, 2))
+    new = line("db", entry("a", 0, 5), topped, entry("d", 50, 60, 2), entry("e", 20, 23))
     elder = published(6, line("db", window=9))
     kept = recorded(happened(published(8, new), elder, published(7, old), early=True))
     (detail,) = kept.details
@@ -96,6 +96,7 @@ def test_an_early_round_leaves_those_whose_share_it_changed() -> None:
         ("b", TOPPED_UP, 14),
         ("d", NEWCOMER, 10),
         ("c", LEFT, 0),
+        ("e", LEFT, 3),
     }
 
 

@@ -16,7 +16,7 @@ from balancer.app.past import (
     stretch_rows,
 )
 from balancer.core.model import Destination, RoundKind
-from balancer.core.record import LEFT, NEWCOMER, Recorded, RoundRecord
+from balancer.core.record import LEFT, NEWCOMER, DestinationRecord, Recorded, RoundRecord
 from tests.support.fakes_repository import FakeRepository
 from tests.support.http_face import Served
 from tests.support.recorded import ROUND_MS, T0, reason, round_of
@@ -58,6 +58,10 @@ async def test_an_instant_is_told_with_its_round_its_members_and_what_the_shard_
     text = "\n".join(moment_lines("db", told))
     assert "asked 907, planned by 907, used 907, refused 0; limited to 500" in text
     assert "given 60.00 %" in text
+    assert "shadow" not in text
+    assert isinstance(told.record, DestinationRecord)
+    shadowed = replace(told, record=replace(told.record, shadow_moved_points=HALF))
+    assert "shadow    it would give 50.00 % to others" in "\n".join(moment_lines("db", shadowed))
     assert told.explanation is not None
     assert [case.permits(case.reason.share_points) for case in told.explanation.cases] == [100]
 
@@ -98,14 +102,14 @@ async def test_a_stretch_of_time_is_told_round_by_round_and_ten_minutes_by_ten()
     repository = await filled(FakeRepository())
     told = await in_stretch(repository, "db", (T0, T0 + 9 * ROUND_MS), host=None, limit=99)
     rows = stretch_rows(told)
-    assert [row[1] for row in rows] == ["regular", "regular", "regular", "repeated"]
+    assert [row[1] for row in rows] == ["regular", "regular", "regular", "early"]
     assert rows[0][:6] == ("2027-01-15 08:00:00", "regular", 1, 1000, 2, 907)
     assert incident_lines(told) == ["2027-01-15 08:03:00  waits: files are lost"]
     await repository.clean_history(
         roll_up_before_ms=T0 + 2 * ROUND_MS, before_ms=0, details_before_ms=0, limit=99
     )
     told = await in_stretch(repository, "db", (T0, T0 + 9 * ROUND_MS), host=None, limit=99)
-    assert [row[1] for row in stretch_rows(told)] == [2, "regular", "repeated"]
+    assert [row[1] for row in stretch_rows(told)] == ["2 in all", "regular", "early"]
     assert stretch_rows(told)[0][5:9] == ("907", "907", "0", 500)
 
 
