@@ -7,9 +7,10 @@ Decides the order of things within a window, by one of two timetables:
 - ``service``: as the service does it. Work arrives evenly, members report in their own turn over
   seconds 0 to 36 of 60, the round plans at 38, everybody reads in turn over 48 to 58.
 
-In both, members come and go at three instants of a window, each followed by an early round; at five
-sixths at the latest everybody looks for a newer document; the last work is done just before the
-guard. Delays and losses come from the scenario.
+In both, members come and go at three instants of a window, each followed by an early round (as is
+the first one of a window that no document covers); at five sixths at the latest everybody looks for
+a newer document; the last work is done just before the guard. Delays and losses come from the
+scenario.
 
 Where unserved work is kept, that of a member that ends goes to one that joins at the same instant,
 its successor; where none does, evenly to everybody.
@@ -216,7 +217,8 @@ class Simulation:
         turns = len(COMING_PARTS) if window else 1
         going = self._going.get(window, ())[turn::turns] if turn < turns else ()
         coming = self._coming.get(window, ())[turn::turns] if turn < turns else ()
-        if not coming and not going:
+        is_uncovered = turn == 0 and self.balancer.mind_cover(START_WINDOW + window)
+        if not coming and not going and not is_uncovered:
             return
         part = COMING_PARTS[turn]
         now_ms = self._start_ms + int(part * self._window_ms)

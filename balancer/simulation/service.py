@@ -143,8 +143,14 @@ class SimulatedBalancer:
 
     # -- rounds
 
+    def mind_cover(self, window: int) -> bool:
+        """Ask for an early round if something was published and nothing covers a window."""
+        is_uncovered = bool(self.published) and self.in_force(window) is None
+        self._early_due |= is_uncovered
+        return is_uncovered
+
     def early_round(self, now_ms: int) -> None:
-        """Run an early round if somebody came or left."""
+        """Run an early round if somebody came or left, or if no document covers the window."""
         if self._early_due:
             self._early_due = False
             self.round(RoundKind.EARLY, now_ms)
