@@ -208,13 +208,13 @@ def _wishes(
     usages = [live[member] for member in trails.members]
     accounts = Accounts.of(usages, window_ms)
     asked = demands(accounts, even_permits, trails.enough)
-    # Whoever has only said hello wants what is common here, at most the even share.
-    is_hello = accounts.is_new()
-    reported = np.sort(asked[~is_hello])
+    # Of whom nothing is known yet wants what is common here, at most the even share.
+    is_unknown = (accounts.granted == 0) & (trails.rounds == 0)
+    reported = np.sort(asked[~is_unknown])
     common = even_permits
     if len(reported):
         common = min(even_permits, int(reported[(len(reported) - 1) // 2]))
-    asked = np.where(is_hello & (trails.rounds == 0), np.maximum(asked, common), asked)
+    asked = np.where(is_unknown, np.maximum(asked, common), asked)
     if notes:
         enough = enough_after(accounts, asked, trails.enough)
         trails = trails.note(asked, enough, policy.peak_decay_permille)

@@ -87,3 +87,15 @@ def test_a_stretch_a_little_off_claims_no_other_number(short_ms: int) -> None:
 def test_whoever_used_one_permit_in_a_long_time_wants_one() -> None:
     usage = Usage("h", "i", "d", T0, T0 + 5 * WINDOW_MS, 1, 9, 1, 0, 0, 0, T0)
     assert demand_permits(usage, WINDOW_MS, 10) == 1
+
+
+def test_a_blocking_worker_with_next_to_nothing_wants_the_even_share_at_once() -> None:
+    """By extrapolation alone a share of one permit would take rounds to grow."""
+    tiny = account(1, 1, denied=1, starved_ms=WINDOW_MS * 97 // 100, busy_ms=2)
+    assert demand_permits(tiny, WINDOW_MS, 250) == 250
+    nothing = account(0, 0, denied=1, starved_ms=WINDOW_MS // 10)
+    assert demand_permits(nothing, WINDOW_MS, 250) == 250
+
+
+def test_what_was_refused_is_believed_of_a_worker_that_asks_for_all_it_wants() -> None:
+    assert demand_permits(account(0, 0, denied=3), WINDOW_MS, 250) == 3
