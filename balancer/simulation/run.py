@@ -103,7 +103,7 @@ class Simulation:
         self._deaf: set[SimulatedWorker] = set()
         self._orphaned_work = 0
         self._start_ms = 0
-        self._capacity = scenario.capacity
+        self._capacity = self._bound = scenario.capacity
         self._gone: list[SimulatedWorker] = []
         self._heirs: dict[Hashable, Hashable] = {}
         self._arrived: Counter[int] = Counter()
@@ -342,15 +342,18 @@ class Simulation:
             points = 0 if entry is None else share_points(entry.intervals)
             worker.end_window(window, points, keeps_backlog=keeps_backlog)
         wanted += sum(demand.values())
-        if in_force is not None:  # what is set later is not known to anybody before a document
+        if in_force is not None:
+            # What is set, or promised less, later is known to nobody before there is a document.
             self._capacity = in_force.terms.capacity
+            promised = self.balancer.bounds.get(START_WINDOW + window, 0)
+            self._bound = max(self._capacity, promised)
         capacity = self._capacity
         even = self._even.step(START_WINDOW + window, capacity, demand, self._heirs)
         self.outcome.even.arrived.append(even)
         view = WindowView(
             window=window,
             capacity=capacity,
-            bound=max(capacity, self.balancer.bounds.get(START_WINDOW + window, 0)),
+            bound=self._bound,
             wanted=wanted,
             served=self._arrived[window],
             held_points=0 if in_force is None else in_force.held_points,

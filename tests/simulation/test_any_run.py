@@ -114,3 +114,21 @@ def test_a_capacity_set_while_the_balancer_is_away_is_known_to_nobody_yet(
     assert min(view.served for view in views[6:10]) > 500
     assert views[-1].capacity == 100
     assert views[-1].served <= 100
+
+
+def test_what_was_promised_binds_in_windows_that_no_document_covers_too() -> None:
+    scenario = Scenario(
+        "closing",
+        100,
+        12,
+        tuple(MemberPlan(f"host-{number}", constant(50)) for number in range(10)),
+        policy=Policy(valid_for_seconds=600),
+        faults=Faults(lost_reads=0.5),
+        events=Events(balancer_away=((5, 9),), capacities={4: 0}),
+    )
+    simulation = Simulation(scenario, 1)
+    views = list(simulation.steps())
+    assert broken_safety(simulation.outcome) == []
+    # Members that have not read of the closing spend what the document before lets them.
+    assert 0 < views[6].served <= views[6].bound <= 100
+    assert views[6].capacity == 0
