@@ -135,6 +135,8 @@ def _has_other_window(snapshot: Snapshot, destination: Destination) -> bool:
 def _line(work: _Round, destination: Destination) -> DestinationShares | None:
     """Return the destination's line in the new document, None where it has none yet."""
     before = work.lineage.base.get(destination.name)
+    if before is not None and before.terms.window_seconds != destination.window_seconds:
+        before = None  # made again with another length: its windows do not count like these
     if before is not None:
         before = work.lineage.carried(before)
     if work.snapshot.kind is RoundKind.EARLY:

@@ -1,8 +1,8 @@
 """A world without servers: the real planner and real engines, joined by bytes.
 
-Members, a log of messages, a database, a store with a pointer, and a leader that plans; what is
-spent in each aligned window is counted and held against its bound (rule 10). Who loses, delays and
-kills is `tests.support.adversary`. Time is in ticks of a second; a window has ten or more.
+Members, a log of messages, and shards, each planned by itself; what is spent in each aligned window
+is counted and held against its bound (rule 10). Who loses, delays and kills is
+`tests.support.adversary`. Time is in ticks of a second; a window has ten or more.
 """
 
 from __future__ import annotations
@@ -10,27 +10,20 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from balancer.core.learning import wait_for_lost_documents
-from balancer.core.memory import Memory
-from balancer.core.model import Destination, MemberRecord, Policy, RoundKind, Snapshot, Usage
-from balancer.core.planner import plan
-from balancer.simulation.bounds import bounds_of
+from balancer.core.model import Destination, Policy, RoundKind
+from tests.support.shard import TTL_MS, Shard, counts_until_ms
 from worker_sdk.core.engine import Engine
-from worker_sdk.wire.distribution import (
-    Document,
-    Member,
-    OwnShare,
-    decode_document,
-    encode_document,
-    read_own_shares,
-)
+from worker_sdk.wire.distribution import OwnShare, Terms, encode_document, read_own_shares
+from worker_sdk.wire.pointer import shard_of
+from worker_sdk.wire.shares import safe_permits, share_permits
 from worker_sdk.wire.usage import MemberState, UsageBatch, decode_batch, encode_batch
 
 TICK_MS = 1000
 WINDOW_TICKS = 10
 WINDOW_SECONDS = 10
-TTL_MS = 30_000
+KEEP_MS = 4 * TTL_MS + 100_000
 START_MS = 1_800_000_000_000
 
 
@@ -43,7 +36,8 @@ class Setup:
     """What stays the same in one run.
 
     ``laxity`` names a rule of the world itself that is left out, to see that it is needed:
-    ``unconditional puts``, ``serving acknowledges``, ``goodbye without the window``.
+    ``unconditional puts``, ``serving acknowledges``, ``goodbye without the window``, ``lost
+    documents are not waited for``.
     """
 
     destinations: tuple[tuple[str, int], ...]  # name, window_seconds
@@ -52,6 +46,7 @@ class Setup:
     skew_max_ms: int
     planner_skew_ms: int
     laxity: str = ""
+    shards: int = 1
 
     @property
     def round_ms(self) -> int:
@@ -60,7 +55,7 @@ class Setup:
 
 @dataclass(slots=True)
 class Worker:
-    """One member as it runs."""
+    """One member as it runs; ``skew_ms`` is by how much its wall clock is wrong."""
 
     engine: Engine
     skew_ms: int
@@ -69,19 +64,8 @@ class Worker:
     alive: bool = True
     paused: bool = False
     spent: Counter[tuple[str, int]] = field(default_factory=Counter)
-
-
-@dataclass(slots=True)
-class Put:
-    """A document on its way: its file is put first, the pointer two ticks or more later."""
-
-    file_tick: int
-    pointer_tick: int
-    tag: int
-    document: Document
-    keep: tuple[int, ...]
-    bounds: dict[tuple[str, int], int]
-    has_file: bool = False
+    astray: Counter[tuple[str, int]] = field(default_factory=Counter)
+    held: dict[tuple[str, int], OwnShare] = field(default_factory=dict)
 
 
 class World:
@@ -89,28 +73,23 @@ class World:
 
     def __init__(self, setup: Setup, capacities: dict[str, int], rng: random.Random) -> None:
         self.setup = setup
-        self.capacities = capacities
         self.rng = rng
         self.tick_number = 0
+        self.planner_skew_ms = setup.planner_skew_ms
+        self.was_ahead = False
         self.workers: list[Worker] = []
         self.messages: list[tuple[int, bytes]] = []
-        self.records: dict[Member, MemberRecord] = {}
-        self.usage: dict[tuple[Member, str], Usage] = {}
-        self.memory = Memory()
-        self.fence = 0
-        self.learn_until_ms = 0
-        self.files: dict[int, Document] = {}
-        self.pointers: list[tuple[int, ...]] = [()]
-        self.pointed: tuple[int, ...] = ()
-        self.tag = 0
-        self.confirmed_epoch = 0
-        self.confirmed_until_ms = 0
-        self.puts: list[Put] = []
-        self.early_due = False
-        self.published: list[Document] = []
-        self.bounds: dict[tuple[str, int], int] = {}
+        self.shards = [
+            Shard(number, setup.round_ms, setup.laxity) for number in range(setup.shards)
+        ]
+        self.destinations = {
+            name: Destination(name, capacities[name], seconds, setup.policy)
+            for name, seconds in setup.destinations
+        }
         self.spent: Counter[tuple[str, int]] = Counter()
-        self._own: dict[tuple[int, Member], tuple[OwnShare, ...]] = {}
+        self.to_make: list[tuple[int, str, int, int]] = []
+        self._own: dict[tuple[int, Any], tuple[OwnShare, ...]] = {}
+        self._documents: list[object] = []
 
     # ------------------------------------------------------------- time
 
@@ -120,10 +99,13 @@ class World:
 
     @property
     def planner_now_ms(self) -> int:
-        return self.now_ms + self.setup.planner_skew_ms
+        return self.now_ms + self.planner_skew_ms
 
     def window(self, name: str) -> int:
-        return self.now_ms // (dict(self.setup.destinations)[name] * 1000)
+        return self.now_ms // (self.destinations[name].window_seconds * 1000)
+
+    def shard(self, name: str) -> Shard:
+        return self.shards[shard_of(name, len(self.shards))]
 
     # ------------------------------------------------------------- members
 
@@ -147,6 +129,16 @@ class World:
     def report(self, worker: Worker) -> UsageBatch | None:
         return worker.engine.drain(self.now_ms + worker.skew_ms, self.now_ms, MemberState.RUNNING)
 
+    def send_lie(self, worker: Worker, epochs_ahead: int) -> None:
+        """Let a report name epochs that were never published, or not yet."""
+        batch = self.report(worker)
+        if batch is not None:
+            lies = {
+                shard.number: max([0, *shard.files, shard.lease.epoch]) + epochs_ahead
+                for shard in self.shards
+            }
+            self.send(replace(batch, epochs=lies))
+
     def leave(self, worker: Worker) -> UsageBatch:
         worker.alive = False
         batch = worker.engine.goodbye(self.now_ms + worker.skew_ms, self.now_ms)
@@ -154,222 +146,167 @@ class World:
             batch = replace(
                 batch, spent={name: (window, 0) for name, (window, _) in batch.spent.items()}
             )
+        for name, _ in self.setup.destinations:  # whoever still holds the client gets nothing
+            self.spend(worker, name, max(1, worker.demand))
         return batch
 
     def spend(self, worker: Worker, name: str, most: int) -> None:
-        """Spend as much as the engine lets, at most so much; what it refuses counts as denied."""
+        """Spend as much as the engine lets, at most so much; what it refuses counts as denied.
+
+        Raises:
+            OverrunError: if more was spent in a window than may be. What a clock lets through that
+                shows a wrong window counts apart: each such window gives the member at most what
+                it gives anyhow.
+        """
         now_ms = self.now_ms + worker.skew_ms
         ledger = worker.engine.account(name).ledger
-        left, step = most, most
-        while step and left:
-            amount = min(step, left)
-            if ledger.take(amount, now_ms):
-                left -= amount
-            else:
-                step //= 2
-        if left:
-            worker.engine.try_acquire(name, left, now_ms)
-        key = (name, self.window(name))
-        worker.spent[key] += most - left
-        self.spent[key] += most - left
-        if self.spent[key] > self.bound(*key):
-            raise OverrunError(f"{key}: {self.spent[key]} spent of {self.bound(*key)}")
+        taken = ledger.take_up_to(most, now_ms)
+        if taken < most:
+            worker.engine.try_acquire(name, most - taken, now_ms)
+        if not taken:
+            return
+        share = worker.held[name, ledger.epoch_at(now_ms)]
+        window_ms = share.terms.window_seconds * 1000
+        other = self.shard(name).lengths.get(name, share.terms)
+        if other.window_seconds != share.terms.window_seconds and (
+            other.from_window * other.window_seconds * 1000 <= self.now_ms
+        ):
+            raise OverrunError(f"{name}: windows of two lengths in force at a time")
+        own, true = now_ms // window_ms, self.now_ms // window_ms
+        if own != true and abs(worker.skew_ms) > self.setup.skew_max_ms:
+            worker.astray[name, own] += taken
+            if worker.astray[name, own] > self._most_given(worker, share.terms, own):
+                raise OverrunError(f"{name}: a wrong clock gave more than its own share")
+            return
+        worker.spent[name, true] += taken
+        self.spent[name, true] += taken
+        bound = self.shard(name).bound(name, true)
+        if self.spent[name, true] > bound:
+            raise OverrunError(f"{name}, {true}: {self.spent[name, true]} spent of {bound}")
 
-    def read(self, worker: Worker, *, lag: int = 0, lost: bool = False) -> None:
-        """Read what the pointer names; a lagging replica gives the pointer of some puts ago."""
-        pointed = self.pointed if not lag else self.pointers[-1 - min(lag, len(self.pointers) - 1)]
-        if self.setup.laxity == "serving acknowledges" and pointed:
-            self.acknowledge((worker.engine.host, worker.engine.instance), pointed[0])
+    @staticmethod
+    def _most_given(worker: Worker, terms: Terms, window: int) -> int:
+        """Return the most that any document which a member read gives it in a window."""
+        shares = [
+            share
+            for (name, _), share in worker.held.items()
+            if name == terms.destination and share.terms.window_seconds == terms.window_seconds
+        ]
+        return max(
+            share_permits(share.terms.capacity, share.intervals, window)
+            if share.terms.covers(window)
+            else safe_permits(share.terms.capacity, share.safe_points)
+            for share in shares
+        )
+
+    def read(self, worker: Worker, shard: Shard, *, lag: int = 0, lost: bool = False) -> None:
+        """Read what a pointer names; a lagging replica gives the pointer of some puts ago."""
+        pointer = shard.pointer
+        if lag:
+            pointer = shard.pointers[-1 - min(lag, len(shard.pointers) - 1)]
+        if self.setup.laxity == "serving acknowledges" and pointer.epochs:
+            member = (worker.engine.host, worker.engine.instance)
+            shard.acknowledge(member, pointer.epochs[0], self.planner_now_ms)
         if lost:
             return
         shares: list[OwnShare] = []
-        for epoch in pointed:
-            if epoch in self.files:
-                shares.extend(self._own_shares(epoch, worker))
+        for epoch in pointer.epochs:
+            if epoch in shard.files:
+                shares.extend(self._own_shares(shard, epoch, worker))
         worker.engine.offer(shares, self.now_ms + worker.skew_ms)
+        for share in shares:
+            worker.held.setdefault((share.terms.destination, share.epoch), share)
 
-    def _own_shares(self, epoch: int, worker: Worker) -> tuple[OwnShare, ...]:
+    def _own_shares(self, shard: Shard, epoch: int, worker: Worker) -> tuple[OwnShare, ...]:
         member = (worker.engine.host, worker.engine.instance)
-        if (epoch, member) not in self._own:
-            body = encode_document(self.files[epoch])
-            self._own[epoch, member] = tuple(read_own_shares(body, *member))
-        return self._own[epoch, member]
+        document = shard.files[epoch]
+        key = (id(document), member)
+        if key not in self._own:
+            self._documents.append(document)  # kept, so that its id stays its own
+            self._own[key] = tuple(read_own_shares(encode_document(document), *member))
+        return self._own[key]
 
-    # ------------------------------------------------------------- ingest
+    # ------------------------------------------------------------- destinations
+
+    def set_capacity(self, name: str, capacity: int) -> None:
+        if name in self.destinations:
+            self.destinations[name] = replace(self.destinations[name], capacity=capacity)
+
+    def change_policy(self, name: str, **values: Any) -> None:
+        known = self.destinations.get(name)
+        if known is not None:
+            self.destinations[name] = replace(known, policy=replace(known.policy, **values))
+
+    def remove(self, name: str) -> None:
+        if name in self.destinations:
+            self.destinations[name] = replace(self.destinations[name], removed=True)
+
+    def make(self, name: str, capacity: int, window_seconds: int) -> None:
+        """Make a destination, or make a removed one again.
+
+        While it is not forgotten its windows keep their length.
+        """
+        known = self.destinations.get(name)
+        self.destinations[name] = Destination(
+            name,
+            capacity,
+            known.window_seconds if known is not None else window_seconds,
+            known.policy if known is not None else self.setup.policy,
+        )
+
+    def make_later(self, name: str, capacity: int, window_seconds: int, ticks: int) -> None:
+        self.to_make.append((self.tick_number + ticks, name, capacity, window_seconds))
+
+    def make_what_is_due(self) -> None:
+        due = [item for item in self.to_make if item[0] <= self.tick_number]
+        self.to_make = [item for item in self.to_make if item[0] > self.tick_number]
+        for _, name, capacity, window_seconds in due:
+            self.make(name, capacity, window_seconds)
+
+    # ------------------------------------------------------------- losses
+
+    def lose_postgres(self, *, learns: bool = True, destinations: bool = False) -> None:
+        """Lose every row; with ``destinations`` those too, which are made again in a while."""
+        for shard in self.shards:
+            shard.lose_postgres(self.planner_now_ms, learns=learns)
+        if destinations:
+            for name, known in self.destinations.items():
+                self.make_later(name, known.capacity or 1, known.window_seconds, 7)
+            self.destinations.clear()
+
+    def lose_everything(self, *, waits: bool = True) -> None:
+        """Lose rows and files; whoever sets up anew waits until no document is valid any more."""
+        for shard in self.shards:
+            known = [*shard.published, *(put.document for put in shard.puts)]
+            until_ms = max((counts_until_ms(document) for document in known), default=0)
+            shard.lose_everything(wait_until_ms=until_ms + 1000 if waits else 0)
+
+    # ------------------------------------------------------------- rounds
 
     def deliver(self) -> None:
         due = [body for tick, body in self.messages if tick <= self.tick_number]
         self.messages = [item for item in self.messages if item[0] > self.tick_number]
         for body in due:
-            self.take(decode_batch(body).batch)
+            for shard in self.shards:
+                shard.take(decode_batch(body).batch, self.planner_now_ms)
 
-    def take(self, batch: UsageBatch) -> None:
-        member = (batch.host, batch.instance)
-        now_ms = self.planner_now_ms
-        record = self.records.get(member)
-        if record is None:
-            record = MemberRecord(*member, None, 0, now_ms)
-            self.early_due = True
-        if record.left_ms is not None:
-            return
-        self.records[member] = replace(record, seen_ms=now_ms)
-        self.acknowledge(member, batch.epochs.get(0, 0))
-        for entry in batch.tuples:
-            key = (member, entry.destination)
-            known = self.usage.get(key)
-            if known is None or entry.instant_ms > known.instant_ms:
-                self.usage[key] = Usage(
-                    *member,
-                    entry.destination,
-                    entry.from_ms,
-                    entry.instant_ms,
-                    entry.epoch,
-                    entry.granted,
-                    entry.used,
-                    entry.denied,
-                    entry.starved_ms,
-                    entry.busy_ms,
-                    now_ms,
-                )
-        if batch.state is MemberState.LEAVING:
-            record = self.records[member]
-            self.records[member] = replace(record, left_ms=now_ms, spent=batch.spent)
-            self.early_due = True
-
-    def acknowledge(self, member: Member, epoch: int) -> None:
-        record = self.records.get(member)
-        if record is not None and epoch > record.acknowledged_epoch:
-            self.records[member] = replace(
-                record, acknowledged_epoch=epoch, acknowledged_ms=self.planner_now_ms
-            )
-
-    # ------------------------------------------------------------- faults of the balancer's parts
-
-    def lose_postgres(self) -> None:
-        self.records.clear()
-        self.usage.clear()
-        self.memory = Memory()
-        self.fence = 0
-        if self.files:
-            self.learn_until_ms = self.planner_now_ms + TTL_MS
-
-    def set_pointer_back(self, by: int) -> None:
-        self.pointed = self.pointers[-1 - min(by, len(self.pointers) - 1)]
-        self.tag += 1
-
-    def lose_newest_file(self) -> None:
-        if self.files:
-            del self.files[max(self.files)]
-
-    # ------------------------------------------------------------- rounds
-
-    def snapshot(self, kind: RoundKind) -> Snapshot:
-        now_ms = self.planner_now_ms
-        extension_ms = self.setup.policy.on_expiry.for_ms
-        known = [self.files[epoch] for epoch in sorted(self.files, reverse=True)]
-        return Snapshot(
-            shard=0,
-            kind=kind,
-            round_ms=self.setup.round_ms,
-            ttl_ms=TTL_MS,
-            destinations=tuple(
-                Destination(name, self.capacities[name], seconds, self.setup.policy)
-                for name, seconds in self.setup.destinations
-            ),
-            members=tuple(self.records.values()),
-            usage=tuple(self.usage.values()),
-            documents=tuple(
-                document
-                for document in known
-                if document.valid_until_ms + extension_ms > now_ms - WINDOW_SECONDS * 1000
-            ),
-            current_epoch=max(self.pointed, default=0),
-            epoch_floor=max(
-                [self.fence, *self.files, *(r.acknowledged_epoch for r in self.records.values())],
-                default=0,
-            ),
-            learning=now_ms < self.learn_until_ms,
-            pointed_epochs=self.pointed,
+    def plan(self, shard: Shard, kind: RoundKind, *delays: int) -> None:
+        """Run a round; the file comes ``delays[0]`` ticks later, the pointer ``delays[1]`` more."""
+        shard.forget_old_rows(self.planner_now_ms, KEEP_MS)
+        forget = shard.plan(
+            kind,
+            [known for name, known in self.destinations.items() if self.shard(name) is shard],
+            now_ms=self.planner_now_ms,
+            tick=self.tick_number,
+            delays=delays if len(delays) == 2 else (0, 0),
         )
-
-    def plan(self, kind: RoundKind, *, file_delay: int = 0, pointer_delay: int = 0) -> None:
-        """Run a round as the service does: wait for lost documents, plan, record, put."""
-        lost = wait_for_lost_documents(
-            recorded_epoch=self.confirmed_epoch,
-            largest_stored_epoch=max(self.files, default=0),
-            recorded_valid_until_ms=self.confirmed_until_ms,
-        )
-        if lost.active(self.planner_now_ms):
-            return
-        snapshot = self.snapshot(kind)
-        outcome = plan(snapshot, self.memory, self.planner_now_ms)
-        assert not outcome.broken, outcome.broken
-        if outcome.document is None:
-            return
-        self.memory = outcome.memory
-        self.fence = max(self.fence, outcome.document.epoch)
-        document = decode_document(encode_document(outcome.document))
-        file_tick = self.tick_number + file_delay
-        self.puts.append(
-            Put(
-                file_tick=file_tick,
-                pointer_tick=file_tick + pointer_delay,
-                tag=self.tag,
-                document=document,
-                keep=outcome.keep,
-                bounds=bounds_of(document, snapshot, self.bounds),
-            )
-        )
+        # A planner whose clock was ahead must not begin what would then come too late.
+        ahead = "too late" if self.was_ahead else None
+        wrong = [told for told in shard.refused if ahead is None or ahead not in told]
+        assert not wrong, wrong
+        for name in forget:
+            del self.destinations[name]
 
     def apply_puts(self) -> None:
-        waiting = []
-        conditional = self.setup.laxity != "unconditional puts"
-        for put in self.puts:
-            epoch = put.document.epoch
-            if not put.has_file and put.file_tick <= self.tick_number:
-                if conditional and epoch in self.files:
-                    continue
-                self._store(put)
-            if not put.has_file or put.pointer_tick > self.tick_number:
-                waiting.append(put)
-            elif put.tag == self.tag or not conditional:
-                self.pointed = (epoch, *put.keep)
-                self.pointers = [*self.pointers[-8:], self.pointed]
-                self.tag += 1
-                self.published.append(put.document)  # from here on somebody may read it
-                for key, bound in put.bounds.items():
-                    self.bounds[key] = max(bound, self.bounds.get(key, 0))
-        self.puts = waiting
-
-    def _store(self, put: Put) -> None:
-        document = put.document
-        put.has_file = True
-        self.files[document.epoch] = document
-        extension_ms = self.setup.policy.on_expiry.for_ms
-        self.confirmed_epoch = max(self.confirmed_epoch, document.epoch)
-        self.confirmed_until_ms = max(
-            self.confirmed_until_ms, document.valid_until_ms + extension_ms
-        )
-
-    # ------------------------------------------------------------- the bound
-
-    def bound(self, name: str, window: int) -> int:
-        """The most that may be spent in a window: of the documents that plan it, else of any valid.
-
-        A window that a document covers has the bound that rule 10 gave it then.
-        """
-        if (name, window) in self.bounds:
-            return self.bounds[name, window]
-        bound = 0
-        for document in self.published:
-            for line in document.destinations:
-                terms = line.terms
-                until_ms = document.valid_until_ms + terms.on_expiry.for_ms
-                starts_ms = window * terms.window_seconds * 1000
-                if (
-                    terms.destination == name
-                    and terms.from_window <= window
-                    and until_ms > starts_ms
-                ):
-                    bound = max(bound, self.bounds.get((name, terms.from_window), 0))
-        return bound
+        for shard in self.shards:
+            shard.apply_puts(self.tick_number)

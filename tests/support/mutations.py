@@ -1,0 +1,247 @@
+"""Rules left out on purpose: the worker's, the world's, and what all of them have in common.
+
+Every mutation replaces the one function that holds a rule, and names the lives in which it shows.
+`tests.support.mutations_planner` has the planner's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+import pytest
+
+from tests.support.lives import Life, drawn_world, quiet
+from worker_sdk.core import engine, ladder, ledger
+from worker_sdk.core.ladder import Ladder, Standing
+from worker_sdk.core.spending import Spending
+from worker_sdk.wire.distribution import OwnShare, Pacing
+from worker_sdk.wire.shares import window_at
+
+__all__ = ["MUTATIONS", "Mutation", "Patch", "drawn_world", "leaves_out"]
+
+Patch = pytest.MonkeyPatch
+Apply = Callable[[Patch], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """A rule left out.
+
+    ``shows`` says what goes wrong: ``over`` or ``starves`` (anything that must hold in the calm).
+    ``laxity`` is the world's part of it. ``seeds`` are tried in order; where few lives need the
+    rule they begin near one that does.
+    """
+
+    rule: str
+    name: str
+    lives: tuple[Life, ...]
+    apply: Apply | None = None
+    shows: str = "over"
+    laxity: str = ""
+    seeds: range = range(60)
+
+
+MUTATIONS: list[Mutation] = []
+
+
+def leaves_out(
+    rule: str, *lives: Life, shows: str = "over", seeds: range = range(60)
+) -> Callable[[Apply], Apply]:
+    """Register a mutation by the rule that it leaves out and the lives in which that shows."""
+
+    def register(apply: Apply) -> Apply:
+        MUTATIONS.append(Mutation(rule, apply.__name__, lives, apply, shows, seeds=seeds))
+        return apply
+
+    return register
+
+
+def is_lax(rule: str, laxity: str, *lives: Life, seeds: range = range(60)) -> None:
+    MUTATIONS.append(Mutation(rule, laxity.replace(" ", "_"), lives, laxity=laxity, seeds=seeds))
+
+
+# ------------------------------------------------------------- lives made for a rule
+
+SEVERAL_HELD = Life(
+    "several documents held, some lost on the way",
+    demands=(0, 2000),
+    capacities=(50, 97, 1000),
+    extends=(False,),
+    valid_for_seconds=(35, 60),
+    chances=quiet(read=0.5, lost_read=0.5, lag=(0, 0, 1, 2), join=0.03, leave=0.02, new_demand=0.1),
+)
+RARE_READERS = Life(
+    "few reads",
+    demands=(0, 2000),
+    capacities=(20, 50, 97, 1000),
+    valid_for_seconds=(60,),
+    chances=quiet(read=0.04, new_demand=0.05),
+)
+CLOCKS = Life(
+    "differing clocks",
+    demands=(0, 2000),
+    skew_max_ms=(200,),
+    capacities=(50, 97, 1000),
+    chances=quiet(read=0.9, step=0.1, new_demand=0.1),
+)
+LEAVERS = Life(
+    "comings and goings",
+    capacities=(20, 50, 97, 1000),
+    demands=(50, 2000),
+    chances=quiet(read=0.9, join=0.1, leave=0.1, restart=0.1, new_demand=0.1),
+)
+EXPIRING = Life(
+    "validity that ends",
+    demands=(0, 2000),
+    capacities=(50, 97, 1000),
+    valid_for_seconds=(12, 20),
+    chances=quiet(read=0.05, new_demand=0.1, missed_round=0.1),
+)
+STRAYING = Life(
+    "clocks astray",
+    demands=(0, 2000),
+    capacities=(50, 97, 1000),
+    chances=quiet(read=0.5, stray=0.05, new_demand=0.1),
+)
+
+PACED = Life("paced", demands=(2000,), capacities=(97, 1000), pacing=Pacing.EVEN, chances=quiet())
+BACK_AGAIN = Life(
+    "back after a long pause",
+    demands=(2000,),
+    capacities=(50, 97, 1000),
+    valid_for_seconds=(120,),
+    chances=quiet(read=0.9, deaf=0.15, pause=0.05, join=0.05),
+)
+GROWING = Life(
+    "capacities that grow, reads that are lost",
+    demands=(2000,),
+    capacities=(20, 50),
+    valid_for_seconds=(60,),
+    chances=quiet(
+        read=0.9, deaf=0.15, capacity=0.05, capacities=(20, 50, 1000), join=0.02, leave=0.05
+    ),
+)
+
+# ------------------------------------------------------------- the worker's rules
+
+
+@leaves_out("1", SEVERAL_HELD)
+def an_older_epoch_counts(patch: Patch) -> None:
+    real = Ladder._standing_anew
+
+    def lax(self: Ladder, at_ms: int) -> Standing:
+        self._shares.reverse()
+        standing = real(self, at_ms)
+        self._shares.reverse()
+        return standing
+
+    patch.setattr(Ladder, "_standing_anew", lax)
+
+
+@leaves_out("1", PACED, shows="starves")
+def only_the_newest_document_is_kept(patch: Patch) -> None:
+    real = Ladder._prune
+
+    def lax(self: Ladder, now_ms: int) -> None:
+        real(self, now_ms)
+        del self._shares[1:]
+
+    patch.setattr(Ladder, "_prune", lax)
+
+
+@leaves_out("2", BACK_AGAIN)
+def whoever_has_no_entry_goes_by_an_older_document(patch: Patch) -> None:
+    real = Ladder._standing_anew
+
+    def lax(self: Ladder, at_ms: int) -> Standing:
+        shares = self._shares
+        self._shares = [share for share in shares if share.intervals]
+        standing = real(self, at_ms)
+        self._shares = shares
+        return standing
+
+    patch.setattr(Ladder, "_standing_anew", lax)
+
+
+@leaves_out("3", RARE_READERS)
+def the_whole_share_counts_without_a_document(patch: Patch) -> None:
+    real = Ladder._fallback
+
+    def lax(self: Ladder, share: OwnShare, at_ms: int) -> Standing:
+        points = sum(end - start for start, end in share.intervals)
+        return real(self, replace(share, safe_points=points), at_ms)
+
+    patch.setattr(Ladder, "_fallback", lax)
+
+
+@leaves_out("3", EXPIRING)
+def validity_counts_by_the_start_of_a_window(patch: Patch) -> None:
+    real = Ladder._fallback
+
+    def lax(self: Ladder, share: OwnShare, at_ms: int) -> Standing:
+        longer_ms = share.terms.window_seconds * 1000 - 1
+        return real(self, replace(share, valid_until_ms=share.valid_until_ms + longer_ms), at_ms)
+
+    patch.setattr(Ladder, "_fallback", lax)
+
+
+@leaves_out("3", GROWING)
+def a_document_counts_before_it_begins(patch: Patch) -> None:
+    real = Ladder._standing_anew
+
+    def lax(self: Ladder, at_ms: int) -> Standing:
+        standing = real(self, at_ms)
+        newest = self.newest
+        if newest is None or standing.mode is ladder.Mode.FRESH:
+            return standing
+        window = window_at(at_ms, newest.terms.window_seconds)
+        return self._fallback(newest, at_ms) if newest.terms.from_window > window else standing
+
+    patch.setattr(Ladder, "_standing_anew", lax)
+
+
+@leaves_out("4", SEVERAL_HELD, LEAVERS)
+def spending_is_forgotten_with_each_document(patch: Patch) -> None:
+    real = ledger.Ledger.offer
+
+    def lax(self: ledger.Ledger, share: OwnShare, now_ms: int) -> bool:
+        taken = real(self, share, now_ms)
+        if taken:
+            self._book()
+            self._spending = Spending()
+            self._until_ms = 0
+        return taken
+
+    patch.setattr(ledger.Ledger, "offer", lax)
+
+
+@leaves_out("4", STRAYING)
+def spending_is_forgotten_when_a_clock_steps_back(patch: Patch) -> None:
+    real = Spending.spent
+
+    def lax(self: Spending, start_ms: int, end_ms: int) -> int | None:
+        latest = max((account.start_ms for account in self._accounts), default=0)
+        return real(self, start_ms, end_ms) if start_ms >= latest else 0
+
+    patch.setattr(Spending, "spent", lax)
+
+
+@leaves_out("4", CLOCKS)
+def a_guard_is_not_kept(patch: Patch) -> None:
+    real = engine.Engine.offer
+
+    def lax(self: engine.Engine, shares: Iterable[OwnShare], now_ms: int) -> bool:
+        without = [replace(share, terms=replace(share.terms, guard_ms=0)) for share in shares]
+        return real(self, without, now_ms)
+
+    patch.setattr(engine.Engine, "offer", lax)
+
+
+@leaves_out("5", LEAVERS)
+def a_goodbye_does_not_end_the_spending(patch: Patch) -> None:
+    patch.setattr(ledger.Ledger, "close", lambda self: self._book())
+
+
+is_lax("5", "serving acknowledges", RARE_READERS, SEVERAL_HELD)
+is_lax("5", "goodbye without the window", LEAVERS)

@@ -1,0 +1,435 @@
+"""Rules left out on purpose: the planner's (rules 6 to 12, and the three for use under churn)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from balancer.core import (
+    destination_plan,
+    early,
+    invariants,
+    layout,
+    lineage,
+    planner,
+    reservations,
+)
+from balancer.core.lineage import Lineage
+from tests.support import shard as shard_module
+from tests.support.lives import Life, quiet
+from tests.support.mutations import (
+    EXPIRING,
+    LEAVERS,
+    MUTATIONS,
+    RARE_READERS,
+    SEVERAL_HELD,
+    Patch,
+    is_lax,
+    leaves_out,
+)
+from worker_sdk.wire.distribution import Entry, Hold
+from worker_sdk.wire.shares import POINTS
+
+__all__ = ["MUTATIONS"]
+
+# ------------------------------------------------------------- lives made for a rule
+
+LATE_PUTS = Life(
+    "puts that linger",
+    demands=(0, 50, 2000),
+    capacities=(50, 97, 1000),
+    valid_for_seconds=(35, 60),
+    chances=quiet(
+        read=0.5,
+        join=0.05,
+        put_delay=(0, 2, 9, 15),
+        pointer_delay=(0, 2, 12),
+        odd_round=0.05,
+        set_back=0.03,
+        new_demand=0.1,
+    ),
+)
+SHRINKING = Life(
+    "a capacity that falls while few read",
+    demands=(2000,),
+    capacities=(97, 337),
+    valid_for_seconds=(60,),
+    reserves=(0,),
+    chances=quiet(
+        read=0.06, join=0.05, capacity=0.03, capacities=(7, 11, 97, 337), new_demand=0.01
+    ),
+)
+GONE = Life(
+    "paused beyond the last report, while newcomers press",
+    demands=(2000,),
+    capacities=(50, 97, 1000),
+    valid_for_seconds=(120,),
+    reserves=(0,),
+    round_windows=(1,),
+    chances=quiet(read=0.9, pause=0.08, join=0.1),
+)
+EXTENDED = Life(
+    "what remains after validity",
+    demands=(0, 2000),
+    capacities=(97, 1000),
+    valid_for_seconds=(12,),
+    extends=(True,),
+    round_windows=(1,),
+    chances=quiet(read=0.9, deaf=0.03, new_demand=0.1),
+)
+LATE_ROUNDS = Life(
+    "rounds that are missed and made up for",
+    demands=(0, 2000),
+    capacities=(50, 97, 1000),
+    valid_for_seconds=(35, 60),
+    chances=quiet(
+        read=0.5, missed_round=0.7, odd_round=0.15, leave=0.05, join=0.08, new_demand=0.1
+    ),
+)
+SET_BACK = Life(
+    "pointers set back",
+    demands=(0, 50, 2000),
+    capacities=(50, 97, 1000),
+    valid_for_seconds=(35, 60),
+    chances=quiet(read=0.3, join=0.1, leave=0.03, set_back=0.08, new_demand=0.1),
+)
+FORGOTTEN = Life(
+    "the database lost, and pointers set back",
+    demands=(0, 50, 2000),
+    capacities=(50, 97, 1000),
+    valid_for_seconds=(60,),
+    chances=quiet(read=0.9, deaf=0.1, set_back=0.06, lose_postgres=0.02, new_demand=0.1),
+)
+DUST = Life(
+    "a huge capacity that falls, and newcomers",
+    demands=(2_000_000_000,),
+    capacities=(1_000_000_000,),
+    valid_for_seconds=(60,),
+    reserves=(0,),
+    members=(3, 6),
+    chances=quiet(
+        read=0.9,
+        deaf=0.02,
+        join=0.1,
+        capacity=0.05,
+        capacities=(1_000_000_000, 700_000_000, 400_000_000),
+    ),
+)
+LOSSES = Life(
+    "files lost",
+    demands=(0, 2000),
+    capacities=(20, 97, 1000),
+    valid_for_seconds=(35, 60),
+    chances=quiet(read=0.2, lose_file=0.03, roll_back=0.02, new_demand=0.1),
+)
+LIARS = Life(
+    "reports that lie",
+    demands=(0, 2000),
+    capacities=(50, 97, 1000),
+    valid_for_seconds=(60,),
+    chances=quiet(read=0.9, deaf=0.02, lie=0.03, new_demand=0.08),
+)
+ODD_SHARES = Life(
+    "shares that are no whole permits",
+    demands=(0, 2, 3, 2000),
+    capacities=(7, 11, 13, 97),
+    valid_for_seconds=(60,),
+    members=(4, 6),
+    reserves=(0,),
+    chances=quiet(read=0.9, deaf=0.02, new_demand=0.08),
+)
+
+# ------------------------------------------------------------- rule 6
+
+
+@leaves_out("6", SEVERAL_HELD)
+def regular_documents_overlap(patch: Patch) -> None:
+    patch.setattr(planner, "first_window", lambda present, _: present + 1)
+    patch.setattr(invariants, "windows_agree", lambda *_: [])
+
+
+@leaves_out("6", LEAVERS)
+def an_early_round_plans_everything(patch: Patch) -> None:
+    real = planner._early_line
+
+    def lax(work: Any, destination: Any, before: Any) -> Any:
+        present = work.now_ms // (destination.window_seconds * 1000)
+        if before is None or work.snapshot.learning or not before.terms.covers(present):
+            return real(work, destination, before)
+        work.changed = True
+        windows = (present, before.terms.until_window)
+        return planner._planned(work, destination, before, windows, notes_demand=False)
+
+    patch.setattr(planner, "_early_line", lax)
+    patch.setattr(invariants, "windows_agree", lambda *_: [])
+
+
+@leaves_out("6", Life("joins and capacities", chances=quiet(join=0.1, capacity=0.1)))
+def an_early_round_changes_the_capacity(patch: Patch) -> None:
+    real = planner._early_line
+
+    def lax(work: Any, destination: Any, before: Any) -> Any:
+        line = real(work, destination, before)
+        if line is None:
+            return None
+        return replace(line, terms=replace(line.terms, capacity=destination.capacity))
+
+    patch.setattr(planner, "_early_line", lax)
+    patch.setattr(invariants, "windows_agree", lambda *_: [])
+
+
+@leaves_out("6", LEAVERS, SEVERAL_HELD)
+def an_early_document_begins_before_the_one_it_copies(patch: Patch) -> None:
+    real = planner._early_line
+
+    def lax(work: Any, destination: Any, before: Any) -> Any:
+        line = real(work, destination, before)
+        if line is None:
+            return None
+        present = work.now_ms // (destination.window_seconds * 1000)
+        first = min(line.terms.from_window, present)
+        return replace(line, terms=replace(line.terms, from_window=first))
+
+    patch.setattr(planner, "_early_line", lax)
+    patch.setattr(invariants, "windows_agree", lambda *_: [])
+
+
+@leaves_out("6", GONE)
+def newcomers_get_points_that_are_held(patch: Patch) -> None:
+    patch.setattr(early, "free_gaps", lambda entries, _: layout.free_gaps(entries, ()))
+    patch.setattr(invariants, "shares_fit", lambda *_: [])
+
+
+@leaves_out("6", SET_BACK)
+def unread_documents_points_are_given_away(patch: Patch) -> None:
+    real = early.amend
+    patch.setattr(
+        planner, "amend", lambda *given, others, present: real(*given, others=(), present=present)
+    )
+
+
+@leaves_out("6", LATE_PUTS)
+def unread_documents_windows_are_planned_again(patch: Patch) -> None:
+    def only_named(self: Lineage, destination: str, _: int) -> int:
+        before = self.base.get(destination)
+        return 0 if before is None else before.terms.until_window
+
+    patch.setattr(Lineage, "until_window", only_named)
+
+
+@leaves_out("6", SET_BACK)
+def copies_stretch_safe_points_into_later_windows(patch: Patch) -> None:
+    patch.setattr(Lineage, "carried", lambda _, line: line)
+
+
+@leaves_out("6", FORGOTTEN)
+def what_is_learned_by_heart_is_always_repeated(patch: Patch) -> None:
+    patch.setattr(Lineage, "may_repeat", lambda *_: True)
+
+
+# ------------------------------------------------------------- rule 7
+
+
+@leaves_out("7", LATE_ROUNDS)
+def releases_count_at_once(patch: Patch) -> None:
+    real = reservations.reserved_permits
+
+    def lax(promises: Any, members: Any, **rest: Any) -> Any:
+        seen = {
+            member: replace(
+                record,
+                acknowledged_ms=min(record.acknowledged_ms, rest["start_ms"] - 1),
+                left_ms=None if record.left_ms is None else 0,
+            )
+            for member, record in members.items()
+        }
+        return real(promises, seen, **rest)
+
+    patch.setattr(destination_plan, "reserved_permits", lax)
+
+
+@leaves_out("7", LEAVERS)
+def a_leavers_whole_interval_is_free_at_once(patch: Patch) -> None:
+    patch.setattr(
+        early,
+        "_without_free_part",
+        lambda entry, *_: Entry(entry.host, entry.instance, (), 0),
+    )
+
+
+@leaves_out("7", LEAVERS)
+def a_killed_members_interval_is_inherited(patch: Patch) -> None:
+    real = early.amend
+
+    def lax(line: Any, newcomers: Any, lacking: Any, members: Any, **rest: Any) -> Any:
+        hosts = {host for host, _ in newcomers.members}
+        gone = {
+            member: replace(record, left_ms=0)
+            if record.host in hosts and member in line.by_member
+            else record
+            for member, record in members.items()
+        }
+        return real(line, newcomers, lacking, gone, **rest)
+
+    patch.setattr(planner, "amend", lax)
+    patch.setattr(invariants, "windows_agree", lambda *_: [])
+
+
+# ------------------------------------------------------------- rule 8
+
+
+@leaves_out("8", RARE_READERS)
+def nothing_is_reserved(patch: Patch) -> None:
+    patch.setattr(destination_plan, "reserved_permits", lambda *_, **__: {})
+
+
+@leaves_out("8, 12", RARE_READERS)
+def only_the_newest_document_is_reserved(patch: Patch) -> None:
+    real = reservations.promises_of
+    patch.setattr(
+        destination_plan, "promises_of", lambda documents, name: real(documents[:1], name)
+    )
+
+
+@leaves_out("8", EXPIRING)
+def promises_end_a_window_early(patch: Patch) -> None:
+    real = reservations.promise_until_ms
+    patch.setattr(reservations, "promise_until_ms", lambda *given: real(*given) - 10_000)
+
+
+@leaves_out("8", GONE)
+def reservations_end_with_the_reports(patch: Patch) -> None:
+    real = destination_plan.plan_destination
+
+    def lax(*args: Any, **kwargs: Any) -> destination_plan.Outcome:
+        live = kwargs["accounts"]
+        kept = [
+            replace(
+                document,
+                destinations=tuple(
+                    replace(line, entries=tuple(e for e in line.entries if e.member in live))
+                    for line in document.destinations
+                ),
+            )
+            for document in kwargs["documents"]
+        ]
+        return real(*args, **{**kwargs, "documents": kept})
+
+    patch.setattr(planner, "plan_destination", lax)
+
+
+@leaves_out("8", GONE)
+def the_gone_get_no_hold(patch: Patch) -> None:
+    def nothing(*_: object) -> tuple[tuple[Hold, ...], int]:
+        return (), 0
+
+    patch.setattr(destination_plan, "lay_holds", nothing)
+    patch.setattr(invariants, "promises_kept", lambda *_: [])
+
+
+@leaves_out("8", ODD_SHARES)
+def reserved_points_are_rounded_down(patch: Patch) -> None:
+    patch.setattr(
+        reservations,
+        "points_for_permits",
+        lambda permits, capacity: permits * POINTS // capacity,
+    )
+
+
+@leaves_out("8", LIARS)
+def an_acknowledgement_counts_when_its_epoch_comes(patch: Patch) -> None:
+    real = reservations.reserved_permits
+
+    def lax(*args: Any, **kwargs: Any) -> Any:
+        earlier = dict.fromkeys(kwargs["published_ms"], 0)
+        return real(*args, **{**kwargs, "published_ms": earlier})
+
+    patch.setattr(destination_plan, "reserved_permits", lax)
+
+
+@leaves_out("8", LIARS)
+def an_epoch_never_published_acknowledges(patch: Patch) -> None:
+    real = reservations.reserved_permits
+
+    def lax(promises: Any, members: Any, **kwargs: Any) -> Any:
+        epochs = {record.acknowledged_epoch: 0 for record in members.values()}
+        return real(promises, members, **{**kwargs, "published_ms": epochs})
+
+    patch.setattr(destination_plan, "reserved_permits", lax)
+
+
+@leaves_out("9", Life("a full fleet", demands=(2000,), chances=quiet(join=0.02)), shows="starves")
+def a_whole_share_is_safe(patch: Patch) -> None:
+    patch.setattr(
+        destination_plan,
+        "_safe_points",
+        lambda policy, claims, division, *_: division.points,
+    )
+
+
+@leaves_out("9", GONE, shows="starves")
+def the_silent_keep_safe_points(patch: Patch) -> None:
+    real = destination_plan._safe_points
+
+    def lax(policy: Any, claims: Any, *rest: Any) -> Any:
+        return real(policy, replace(claims, silent=np.zeros_like(claims.silent)), *rest)
+
+    patch.setattr(destination_plan, "_safe_points", lax)
+
+
+# ------------------------------------------------------------- rules 10 and 11
+
+
+@leaves_out("10", SHRINKING)
+def points_are_reserved_instead_of_permits(patch: Patch) -> None:
+    real = destination_plan.plan_destination
+
+    def lax(*args: Any, **kwargs: Any) -> destination_plan.Outcome:
+        capacity = kwargs["terms"].capacity
+        rescaled = [
+            replace(
+                document,
+                destinations=tuple(
+                    replace(line, terms=replace(line.terms, capacity=capacity))
+                    for line in document.destinations
+                ),
+            )
+            for document in kwargs["documents"]
+        ]
+        return real(*args, **{**kwargs, "documents": rescaled})
+
+    patch.setattr(planner, "plan_destination", lax)
+
+
+@leaves_out("10", DUST)
+def newcomers_get_points_where_all_is_promised(patch: Patch) -> None:
+    patch.setattr(destination_plan, "_without_gaps", lambda line, _: line)
+
+
+@leaves_out("11", EXTENDED)
+def on_expiry_is_not_reserved(patch: Patch) -> None:
+    patch.setattr(reservations, "promise_until_ms", lambda document, _: document.valid_until_ms)
+
+
+# ------------------------------------------------------------- rule 12 and the store
+
+
+@leaves_out("12", LOSSES)
+def lost_documents_are_not_waited_for(patch: Patch) -> None:
+    patch.setattr(shard_module.Shard, "_mind_losses", lambda *_: None)
+
+
+@leaves_out("12", LATE_PUTS)
+def documents_that_no_pointer_names_are_not_loaded(patch: Patch) -> None:
+    real = lineage.lineage_of
+
+    def lax(snapshot: Any) -> Lineage:
+        named = tuple(d for d in snapshot.documents if d.epoch in snapshot.pointed_epochs)
+        return real(replace(snapshot, documents=named))
+
+    patch.setattr(planner, "lineage_of", lax)
+
+
+is_lax("12", "unconditional puts", LATE_PUTS)
