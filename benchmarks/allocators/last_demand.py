@@ -1,6 +1,6 @@
 """Max-min over the last demand: all that want little get it, the others share one level.
 
-Source: max-min fairness as textbooks give it (Bertsekas and Gallager, Data Networks, 6.5.2): fill
+Source: max-min fairness as textbooks give it (Bertsekas and Gallager, Data Networks): fill
 all alike until a want is met or nothing is left. What no want needs is spread evenly.
 """
 
