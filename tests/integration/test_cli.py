@@ -187,10 +187,7 @@ def test_a_setting_that_a_client_cannot_use_stops_the_start_with_one_line(
 
 def test_a_reason_is_told_in_words_and_as_json(migrated: Run, postgres_dsn: str) -> None:
     migrated("destinations", "set", NAME, "--capacity", "1000")
-    assert (
-        "no round has planned"
-        in migrated("explain", "--destination", NAME, "--host", "a").err
-    )
+    assert "no round has planned" in migrated("explain", "--destination", NAME, "--host", "a").err
     reason = Reason(
         destination=NAME,
         host="a",
