@@ -202,6 +202,7 @@ class Cycle:
                 document=outcome.document,
                 before=pointed_documents(stored),
                 reasons=outcome.reasons,
+                members=rows.members,
             )
         )
         await self._forget(outcome)

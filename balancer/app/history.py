@@ -11,12 +11,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from balancer.app import catalogue
 from balancer.app.safety import held_of
-from balancer.core.model import Reason, RoundKind
+from balancer.core.model import MemberRecord, Reason, RoundKind
 from balancer.core.record import (
     LEFT,
     NEWCOMER,
@@ -29,16 +29,17 @@ from balancer.core.record import (
 )
 from balancer.errors import BalancerError
 from balancer.ports import Clock, Metrics, Repository
-from worker_sdk.wire.distribution import DestinationShares, Document, Entry
+from worker_sdk.wire.distribution import DestinationShares, Document, Entry, Member
 from worker_sdk.wire.shares import POINTS, share_points
 
 DETAIL_MEMBERS_MAX: Final = 100_000
 """So many members of one round are kept; beyond that those with the smallest shares are not."""
 
 SENTENCE_MAX_CHARS: Final = 1_000
-WAIT_MAX_MS: Final = 5_000
+WAIT_LEAST_MS: Final = 500
+WAIT_MOST_MS: Final = 5_000
 WAIT_PART: Final = 12
-"""Keeping a round may take this part of a round, and five seconds at most."""
+"""Keeping a round may take this part of a round, within these bounds."""
 
 ROWS_A_STEP: Final = 500
 STEPS_MAX: Final = 2_000
@@ -63,6 +64,7 @@ class Happened:
         document: what was published; None for nothing.
         before: what the pointer named before, newest first.
         reasons: of what was planned.
+        members: that are known, for their groups.
     """
 
     shard: int
@@ -74,6 +76,7 @@ class Happened:
     document: Document | None = None
     before: Sequence[Document] = ()
     reasons: Iterable[Reason] = ()
+    members: Iterable[MemberRecord] = ()
 
 
 class RoundHistory:
@@ -92,7 +95,7 @@ class RoundHistory:
         self._repository = repository
         self._clock = clock
         self._metrics = metrics
-        self._wait_seconds = min(WAIT_MAX_MS, round_ms // WAIT_PART) / 1000
+        self._wait_seconds = min(WAIT_MOST_MS, max(WAIT_LEAST_MS, round_ms // WAIT_PART)) / 1000
 
     async def keep(self, happened: Happened) -> None:
         """Keep a round; a failure, or waiting for too long, is logged and counted and no more."""
@@ -171,6 +174,7 @@ def recorded(happened: Happened, *, members_max: int = DETAIL_MEMBERS_MAX) -> Re
     for reason in happened.reasons:
         reasons.setdefault(reason.destination, []).append(reason)
     before = _newest_lines(happened.before)
+    groups = {record.member: record.group for record in happened.members if record.group}
     destinations: list[DestinationRecord] = []
     details: list[DetailRecord] = []
     room = members_max
@@ -186,7 +190,7 @@ def recorded(happened: Happened, *, members_max: int = DETAIL_MEMBERS_MAX) -> Re
             continue
         detail = _detail(document, line, told, room, is_whole=planned is not None)
         room -= len(detail.reasons)
-        details.append(detail)
+        details.append(_with_groups(detail, groups))
     return Recorded(whole, tuple(destinations), tuple(details))
 
 
@@ -262,6 +266,11 @@ def _detail(
         reasons=tuple(kept),
         left_out=len(told) - len(kept),
     )
+
+
+def _with_groups(detail: DetailRecord, groups: Mapping[Member, str | None]) -> DetailRecord:
+    own = tuple(groups.get((reason.host, reason.instance)) for reason in detail.reasons)
+    return replace(detail, groups=own) if any(own) else detail
 
 
 def _changes(line: DestinationShares, before: DestinationShares | None) -> list[Reason]:

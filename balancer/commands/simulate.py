@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from balancer.commands.common import config_option, json_option, print_json, print_table
+from balancer.commands.policy_options import policy_options, policy_parts
 
 if TYPE_CHECKING:
     from balancer.simulation.demanded import Demanded
@@ -26,7 +27,6 @@ LIST = "list"
 MEMBERS_SHOWN = 10
 COLLECT_AFTER = 200_000
 TRACE_CAPACITY = "p90"
-STRATEGIES = ("max_min", "equal", "surplus")
 TIMETABLES = ("window", "service")
 
 
@@ -69,7 +69,7 @@ class _Wanted:
     help="Permits a window, or a percentile of the window totals such as p90 "
     "[default: p90 for a trace, else the scenario's].",
 )
-@click.option("--strategy", type=click.Choice(STRATEGIES), help="Plan by another strategy.")
+@policy_options
 @click.option("--lost-reads", type=float, help="Part of reads that fail, from 0 to 1.")
 @click.option("--lost-reports", type=float, help="Part of reports that are lost, from 0 to 1.")
 @click.option(
@@ -110,7 +110,6 @@ def simulate(
     destination: str | None,
     config_file: Path | None,
     capacity: str | None,
-    strategy: str | None,
     lost_reads: float | None,
     lost_reports: float | None,
     delay_rounds: int | None,
@@ -122,6 +121,7 @@ def simulate(
     window_seconds: int | None,
     as_json: bool,
     html_file: Path | None,
+    **policy: Any,
 ) -> None:
     """Run a fleet on a virtual clock: the real planner, the real SDK's engine, made-up demand.
 
@@ -153,7 +153,8 @@ def simulate(
         lost_reports=faults.lost_reports if lost_reports is None else lost_reports,
         delay_rounds=faults.delay_rounds if delay_rounds is None else delay_rounds,
     )
-    wanted = _changed(wanted, capacity, strategy, timetable, faults, keeps_backlog=backlog)
+    parts = policy_parts(policy)
+    wanted = _changed(wanted, capacity, parts, timetable, faults, keeps_backlog=backlog)
     if html_file is not None and not html_file.parent.is_dir():
         raise click.UsageError(f"--html {html_file}: there is no folder {html_file.parent}")
     sys.exit(_run(wanted, seed, as_json=as_json, html_file=html_file))
@@ -241,14 +242,13 @@ def _file(path: Path, seed: int, windows: int | None) -> _Wanted:
 def _changed(
     wanted: _Wanted,
     capacity: str | None,
-    strategy: str | None,
+    policy: Mapping[str, Any],
     timetable: str | None,
     faults: Faults,
     *,
     keeps_backlog: bool,
 ) -> _Wanted:
     """Return the run with what the options change; a built-in one's demands end there."""
-    from balancer.core.model import Strategy  # noqa: PLC0415
     from balancer.simulation.scenario import TimetableKind, totals_of  # noqa: PLC0415
     from balancer.simulation.traces import parse_capacity  # noqa: PLC0415
 
@@ -257,9 +257,8 @@ def _changed(
         totals = totals_of(scenario.members, scenario.windows) if capacity[:1] == "p" else ()
         permits = parse_capacity(capacity, totals, least=0)
         scenario = replace(scenario, capacity=permits)
-    if strategy is not None:
-        policy = replace(scenario.policy, strategy=Strategy(strategy))
-        scenario = replace(scenario, policy=policy)
+    if policy:
+        scenario = replace(scenario, policy=replace(scenario.policy, **policy))
     if timetable is not None and timetable != scenario.timetable:
         scenario = replace(scenario, timetable=TimetableKind(timetable))
     if faults != scenario.faults:

@@ -174,6 +174,7 @@ class DetailRecord:
             and whatever was said before of the others still counts.
         reasons: one a member.
         left_out: members that are not kept, since they were too many.
+        groups: of each reason's member, None for none; empty where nobody has one.
     """
 
     destination: str
@@ -186,6 +187,7 @@ class DetailRecord:
     whole: bool
     reasons: tuple[Reason, ...]
     left_out: int = 0
+    groups: tuple[str | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

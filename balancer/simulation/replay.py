@@ -48,11 +48,13 @@ class _Life:
         came_window: in which it was first named; windows count from Unix time here.
         asked: (number of the round that planned it, permits asked for, whether it was silent).
         left_window: in which its goodbye was seen; None for none.
+        group: its group; None for none.
     """
 
     came_window: int
     asked: list[tuple[int, int, bool]] = field(default_factory=list)
     left_window: int | None = None
+    group: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +104,10 @@ class Recording:
         window = detail.planned_at_ms // (detail.window_seconds * 1000)
         if detail.whole:
             self._begin_round(window, detail)
-        for reason in detail.reasons:
+        groups = detail.groups or (None,) * len(detail.reasons)
+        for reason, group in zip(detail.reasons, groups, strict=True):
             life = self._lives.setdefault((reason.host, reason.instance), _Life(window))
+            life.group = group or life.group
             if reason.rule == LEFT:
                 life.left_window = window
             elif detail.whole:
@@ -194,6 +198,7 @@ class Recording:
             joins_window=joins,
             leaves_window=None if leaves >= windows else max(leaves, joins + 1),
             is_killed=is_silent and life.left_window is None,
+            group=life.group,
         )
 
     def _demand(

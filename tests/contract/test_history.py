@@ -81,6 +81,19 @@ async def test_a_round_is_read_back_as_it_was_kept(repository: Repository) -> No
     assert await repository.load_details("db", from_ms=T0 + 1, until_ms=FAR, limit=10) == []
 
 
+async def test_groups_are_kept_where_there_are_any(repository: Repository) -> None:
+    record = round_of(reason("a"), reason("b"), reason("c"))
+    grouped = replace(record.details[0], groups=("web", None, "web"))
+    await repository.store_round(replace(record, details=(grouped,)))
+    assert await repository.load_details("db", from_ms=0, until_ms=FAR, limit=9) == [grouped]
+    (own,) = await repository.load_in_force("db", host="c")
+    assert (own.reasons, own.groups) == ((reason("c"),), ("web",))
+    alike = replace(grouped, destination="other", groups=("web",) * 3)
+    await repository.store_round(replace(record, details=(alike,)))
+    (found,) = await repository.load_in_force("other")
+    assert found.groups == ("web",) * 3
+
+
 async def test_the_largest_numbers_are_kept(repository: Repository) -> None:
     most = reason("a", 10**9, asked=10**12)
     record = round_of(most, epoch=10**11, capacity=10**12)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from balancer.core.model import Destination, Policy, Reason, Strategy
+from balancer.core.model import Destination, Policy, Reason, Strategy, WeightRule
 from balancer.core.record import LEFT, NEWCOMER, DetailRecord
 from balancer.simulation import replay as module
 from balancer.simulation.replay import Recording, Replay
@@ -153,6 +153,33 @@ def test_the_same_past_by_another_strategy() -> None:
         assert not simulation.outcome.broken
         served[strategy] = views[-1].served
     assert served == {Strategy.EQUAL: 700, Strategy.MAX_MIN: 1000}
+
+
+@pytest.mark.parametrize("rule", [WeightRule(4, "b*"), WeightRule(4, None, "night")])
+def test_the_same_past_by_other_weights(rule: WeightRule) -> None:
+    rounds = [
+        replace(
+            detail(
+                number,
+                *(reason("batch", asked=1000), reason("web-1", asked=100)),
+                reason("web-2", asked=200),
+                capacity=500,
+            ),
+            groups=("night", None, None),
+        )
+        for number in range(8)
+    ]
+
+    def served(policy: Policy) -> list[int]:
+        simulation = Simulation(recorded(*rounds, policy=policy).scenario, 1)
+        list(simulation.steps())
+        return [simulation.outcome.hosts[host].served[-1] for host in ("batch", "web-1", "web-2")]
+
+    policy = Policy(newcomer_reserve_points=0)
+    assert served(policy) == [200, 100, 200]
+    batch, *web = served(replace(policy, weights=(rule,)))
+    assert batch >= 4 * max(web) > 4 * 82
+    assert batch + sum(web) == 500
 
 
 async def test_rounds_that_ran_are_run_again_from_what_history_kept_of_them() -> None:

@@ -42,6 +42,13 @@ def test_json_has_the_keys_that_are_documented(capsys: pytest.CaptureFixture[str
     assert result["broken"] == result["unmet"] == []
 
 
+def test_any_value_of_the_policy_can_be_tried(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = call(capsys, "--scenario", "two-hosts", "--maximum-percent", "50", "--json")
+    assert (code, json.loads(out)["served_over_ideal"]) == (0, 0.7)
+    code, _, err = call(capsys, "--scenario", "two-hosts", "--maximum-percent", "500")
+    assert (code, "--maximum-percent is '500'" in err) == (2, True)
+
+
 @pytest.mark.parametrize("scenario", ["hot-set", "blocking"])
 def test_the_same_seed_gives_the_same_bytes(
     capsys: pytest.CaptureFixture[str], scenario: str

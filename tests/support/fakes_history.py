@@ -137,8 +137,12 @@ class FakeHistory:
 
 
 def _of_host(detail: DetailRecord, host: str | None) -> DetailRecord:
-    own = tuple(reason for reason in detail.reasons if host in (None, reason.host))
-    return replace(detail, reasons=own)
+    own = [row for row, reason in enumerate(detail.reasons) if host in (None, reason.host)]
+    return replace(
+        detail,
+        reasons=tuple(detail.reasons[row] for row in own),
+        groups=tuple(detail.groups[row] for row in own) if detail.groups else (),
+    )
 
 
 def _removed(rows: dict[Key, Row], is_old: Callable[[Row], bool], limit: int) -> int:

@@ -201,7 +201,7 @@ class Faulty(FakeRepository):
 async def test_a_round_that_cannot_be_kept_is_published_all_the_same(
     repository: FakeRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(history, "WAIT_MAX_MS", 20)
+    monkeypatch.setattr(history, "WAIT_MOST_MS", 20)
     world = await World(repository=repository).prepare()
     await world.report("a")
     async with asyncio.timeout(10):

@@ -139,18 +139,27 @@ class PostgresHistory(Calls):
         return int(gone)
 
 
-def pack(reasons: Sequence[Reason]) -> str:
-    """Return the reasons of one destination as JSON by columns."""
-    packed: dict[str, Any] = {"n": len(reasons)}
+def pack(detail: DetailRecord) -> str:
+    """Return the members of one destination as JSON by columns."""
+    packed: dict[str, Any] = {"n": len(detail.reasons)}
     for name in _PACKED:
-        column = [getattr(reason, name) for reason in reasons]
-        is_alike = bool(column) and column.count(column[0]) == len(column)
-        packed[name] = column[0] if is_alike else column
+        packed[name] = _packed([getattr(reason, name) for reason in detail.reasons])
+    if detail.groups:
+        packed["group"] = _packed(list(detail.groups))
     return json.dumps(packed, ensure_ascii=False, separators=(",", ":"))
 
 
-def unpack(destination: str, text: str, host: str | None = None) -> tuple[Reason, ...]:
-    """Return the reasons of one destination; what a newer version wrote beside is left out.
+def _packed(column: list[Any]) -> Any:
+    is_alike = bool(column) and column.count(column[0]) == len(column)
+    return column[0] if is_alike else column
+
+
+def unpack(
+    destination: str, text: str, host: str | None = None
+) -> tuple[tuple[Reason, ...], tuple[str | None, ...]]:
+    """Return the reasons of one destination, and their members' groups where anybody has one.
+
+    What a newer version wrote beside is left out.
 
     Args:
         destination: its name.
@@ -160,13 +169,15 @@ def unpack(destination: str, text: str, host: str | None = None) -> tuple[Reason
     packed: dict[str, Any] = json.loads(text)
     count: int = packed["n"]
     table: list[list[Any]] = []
-    for name in _PACKED:
+    for name in (*_PACKED, "group"):
         value = packed.get(name, _DEFAULTS.get(name))
         table.append(value if isinstance(value, list) else [value] * count)
     if host is not None:
         own = [row for row, name in enumerate(table[_HOST]) if name == host]
         table = [[column[row] for row in own] for column in table]
-    return tuple(Reason(destination, *values) for values in zip(*table, strict=True))
+    groups = table.pop()
+    reasons = tuple(Reason(destination, *values) for values in zip(*table, strict=True))
+    return reasons, tuple(groups) if "group" in packed else ()
 
 
 def _round_row(record: RoundRecord) -> tuple[Any, ...]:
@@ -188,28 +199,19 @@ def _detail_rows(details: Sequence[DetailRecord]) -> list[tuple[Any, ...]]:
         (
             *(detail.destination, detail.epoch, detail.planned_at_ms, detail.from_ms),
             *(detail.until_ms, detail.window_seconds, detail.capacity, detail.whole),
-            *(detail.left_out, pack(detail.reasons)),
+            *(detail.left_out, pack(detail)),
         )
         for detail in details
     ]
 
 
 def _to_details(found: Sequence[asyncpg.Record], host: str | None) -> list[DetailRecord]:
-    return [
-        DetailRecord(
-            destination=row["destination"],
-            epoch=row["epoch"],
-            planned_at_ms=row["planned_at_ms"],
-            from_ms=row["from_ms"],
-            until_ms=row["until_ms"],
-            window_seconds=row["window_seconds"],
-            capacity=row["capacity"],
-            whole=row["whole"],
-            reasons=unpack(row["destination"], row["members"], host),
-            left_out=row["left_out"],
-        )
-        for row in found
-    ]
+    details = []
+    for row in found:
+        values = dict(row)
+        reasons, groups = unpack(values["destination"], values.pop("members"), host)
+        details.append(DetailRecord(**values, reasons=reasons, groups=groups))
+    return details
 
 
 def _to_destination(row: asyncpg.Record) -> DestinationRecord:
