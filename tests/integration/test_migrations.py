@@ -18,6 +18,7 @@ from balancer.core.model import Destination
 from balancer.errors import RefusedError, SchemaError, UnavailableError
 from balancer.ports import AcceptedBatch
 from tests.support.memories import memory_of
+from tests.support.recorded import reason, round_of
 from worker_sdk.wire.usage import MemberState, UsageBatch, UsageTuple
 
 T0 = 1_800_000_000_000
@@ -89,6 +90,29 @@ async def test_a_newer_and_an_older_schema_are_refused_with_the_remedy(postgres_
         await check(postgres_dsn)
 
 
+async def test_a_schema_in_use_is_brought_up_to_date_with_all_that_is_in_it(
+    postgres_dsn: str,
+) -> None:
+    await asyncio.to_thread(migrate, postgres_dsn)
+    tables = ", ".join(f"permit_{name}" for name in TABLES if name.startswith("history"))
+    await run(
+        postgres_dsn, f"DROP TABLE {tables}", f"UPDATE {VERSION_TABLE} SET version_num='0001'"
+    )
+    repository = await PostgresRepository.open(postgres_dsn, pool_size=1)
+    try:
+        await repository.store_batches([batch()])  # the version before, still at work
+        with pytest.raises(SchemaError, match="is 0001, this version needs 0002"):
+            await repository.check_schema()
+        assert await asyncio.to_thread(migrate, postgres_dsn) == "0002"
+        await repository.check_schema()
+        rows = await repository.load_shard(0, ["db"], now_ms=T0, ttl_ms=1000, keep_ms=1000)
+        assert [usage.used for usage in rows.usage] == [5]
+        await repository.store_round(round_of(reason("a")))
+        assert len(await repository.load_reasons("db")) == 1
+    finally:
+        await repository.close()
+
+
 async def test_a_role_that_may_only_use_rows_is_enough_to_run(runtime_dsn: str) -> None:
     repository = await PostgresRepository.open(runtime_dsn, pool_size=1)
     try:
@@ -98,6 +122,11 @@ async def test_a_role_that_may_only_use_rows_is_enough_to_run(runtime_dsn: str) 
         await repository.acquire_leases("a", [0], now_ms=T0, ttl_ms=1000)
         assert await repository.record_epoch(0, 1, 8, valid_until_ms=T0, memory=memory_of(1))
         assert await repository.remove_expired(now_ms=T0 + 10, ttl_ms=5, keep_ms=5, limit=10) == 2
+        await repository.store_round(round_of(reason("a")))
+        gone = await repository.clean_history(
+            roll_up_before_ms=2 * T0, before_ms=0, details_before_ms=2 * T0, limit=10
+        )
+        assert gone == 2
     finally:
         await repository.close()
 

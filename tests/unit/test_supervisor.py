@@ -22,6 +22,7 @@ from balancer.ports import LeaseRecord, UsageRecord
 from tests.support.fakes_repository import FakeRepository
 from tests.support.fakes_store import MemoryDocumentStore, Objects
 from tests.support.fakes_usage_log import FakeTopic, FakeUsageLog
+from tests.support.recorded import reason, round_of
 from tests.support.service_doubles import CountingMetrics
 from tests.support.waiting import until
 from worker_sdk.wire.usage import MemberState, UsageBatch, UsageTuple, encode_batch
@@ -297,6 +298,19 @@ async def test_ingest_that_fails_is_started_again(
         send(shared, "a")
         await until(lambda: process.has_share("a"))
     assert process.metrics.counts[catalogue.TASK_RESTARTS, "ingest"] == 2
+
+
+async def test_old_history_is_summed_up_beside_all_else(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "REMOVE_ROWS_SECONDS", 0.02)
+    old_ms = START_MS - 3 * 86_400_000
+    await shared.repository.store_round(round_of(reason("a"), planned_at_ms=old_ms))
+    async with Process(shared, "one").running() as process:
+        await until(lambda: process.metrics.counts[(catalogue.HISTORY_REMOVED,)] == 2)
+    found = await shared.repository.load_history("db", from_ms=0, until_ms=START_MS, limit=9)
+    assert (len(found.spans), found.destinations) == (1, [])
+    assert await shared.repository.load_reasons("db") == []  # members go sooner
 
 
 async def test_a_destination_that_is_added_is_published_at_once(shared: Shared) -> None:
