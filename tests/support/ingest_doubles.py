@@ -22,6 +22,9 @@ class Counts:
     def observe(self, name: str, value: float, labels: Mapping[str, str] | None = None) -> None:
         raise AssertionError(name)
 
+    def forget(self, name: str, labels: Mapping[str, str]) -> None:
+        raise AssertionError(name)
+
 
 class SystemClock:
     """`balancer.ports.Clock` of the machine."""
