@@ -105,7 +105,8 @@ def demands(accounts: Accounts, even_share_permits: int, enough: Ints) -> Ints:
     ``used·window/elapsed + max(denied, x)``, where x extrapolates what a blocking worker would have
     used in the time in which it had to wait: ``used·window/elapsed · starved/max(elapsed - starved,
     elapsed/4)``, if the member was saturated. Who starved for nine tenths of the time, or
-    starved and was granted nothing, has shown too little: it wants at least the even share.
+    starved and was granted nothing, has shown too little: it wants at least the even share, or what
+    is known to be enough.
 
     A member whose share is just enough waits for the pace of its permits too, and x would take
     that for want. What `enough_after` knows bounds it then.
@@ -125,9 +126,10 @@ def demands(accounts: Accounts, even_share_permits: int, enough: Ints) -> Ints:
     saturated = accounts.is_saturated()
     unseen = np.where(saturated, unseen, 0)
     wanted = rates + np.maximum(accounts.denied, unseen)
-    starving = (starved_ms * 100 >= STARVED_PERCENT * counted_ms) & saturated & (most < 0)
+    starving = (starved_ms * 100 >= STARVED_PERCENT * counted_ms) & saturated
     ungranted = (accounts.granted == 0) & (accounts.starved_ms > 0)
-    wanted = np.where(starving | ungranted, np.maximum(wanted, even_share_permits), wanted)
+    least = np.where(most >= 0, most, even_share_permits)
+    wanted = np.where(starving | ungranted, np.maximum(wanted, least), wanted)
     return np.asarray(np.minimum(wanted, PERMITS_MAX)).astype(np.int64)
 
 

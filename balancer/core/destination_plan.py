@@ -108,7 +108,8 @@ def plan_destination(
     """
     policy = destination.policy
     live = {} if destination.removed else _at_most(accounts, before)
-    trails = known.follow(list(live))
+    left = {member for member, record in members.items() if record.left_ms is not None}
+    trails = known.follow(list(live), left)
     wishes, trails = _wishes(live, trails, terms, policy, round_ms, now_ms, notes=notes_demand)
     promises = _promises(terms, documents, members, live)
     reserved = ints(promises.kept.get(member, 0) for member in wishes.members)

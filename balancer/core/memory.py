@@ -6,7 +6,7 @@ on it: what is still promised is read from documents. What the past lets expect 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -24,6 +24,25 @@ BUSIEST: Final = 10_000
 """So many (member, destination) pairs keep the longer history."""
 
 
+RESTING_ROUNDS: Final = 10
+"""Who is not heard of, and has not said goodbye, is remembered for so many rounds more.
+
+Where reports were held up for longer than they count, everybody is back at once, and planning from
+nothing would split evenly."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """What is remembered of a member that is not live; the columns of `Trails` as numbers."""
+
+    peak: int
+    served_window: int
+    enough: int
+    rounds: int
+    recent: tuple[int, ...]
+    since_round: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Trails:
     """Members' past with one destination, as columns; nothing in it ever changes.
@@ -36,6 +55,8 @@ class Trails:
         rounds: rounds noted of each, counted to `RECENT_ROUNDS`.
         recent: demands of the last rounds, oldest first; 0 before a member came.
         history: the longer past of the busiest.
+        resting: those lately live.
+        round_number: rounds noted in all.
     """
 
     members: tuple[Member, ...] = ()
@@ -45,11 +66,14 @@ class Trails:
     rounds: Ints = field(default_factory=lambda: zeros(0))
     recent: tuple[Ints, ...] = ()
     history: History = field(default_factory=History)
+    resting: Mapping[Member, Rest] = field(default_factory=dict)
+    round_number: int = 0
 
-    def follow(self, members: Sequence[Member]) -> Trails:
+    def follow(self, members: Sequence[Member], left: Container[Member] = ()) -> Trails:
         """Return the trails of exactly ``members``: known ones first, in their order here.
 
-        New ones follow in the order given, with nothing known.
+        New ones follow in the order given, with what was remembered of them, if anything. Those
+        dropped are remembered unless they have ``left``.
         """
         wanted = set(members)
         if len(wanted) == len(self.members) and wanted.issuperset(self.members):
@@ -58,7 +82,9 @@ class Trails:
         known = {self.members[row] for row in rows}
         new = [member for member in members if member not in known]
         picked = ints([*rows, *[-1] * len(new)])
-        return Trails(
+        resting = {member: rest for member, rest in self.resting.items() if member not in wanted}
+        resting.update(self._rests(wanted, left))
+        followed = Trails(
             members=(*(self.members[row] for row in rows), *new),
             peak=_picked(self.peak, picked),
             served_window=_picked(self.served_window, picked),
@@ -66,7 +92,37 @@ class Trails:
             rounds=_picked(self.rounds, picked),
             recent=tuple(_picked(column, picked) for column in self.recent),
             history=self.history.picked(picked),
+            resting=resting,
+            round_number=self.round_number,
         )
+        for row, member in enumerate(new, len(rows)):
+            rest = self.resting.get(member)
+            if rest is not None:
+                followed._wake(row, rest)
+        return followed
+
+    def _rests(self, wanted: Container[Member], left: Container[Member]) -> dict[Member, Rest]:
+        return {
+            member: Rest(
+                peak=int(self.peak[row]),
+                served_window=int(self.served_window[row]),
+                enough=int(self.enough[row]),
+                rounds=int(self.rounds[row]),
+                recent=tuple(int(column[row]) for column in self.recent),
+                since_round=self.round_number,
+            )
+            for row, member in enumerate(self.members)
+            if member not in wanted and member not in left
+        }
+
+    def _wake(self, row: int, rest: Rest) -> None:
+        """Fill a row of columns that nobody else has seen yet."""
+        self.peak[row] = rest.peak
+        self.served_window[row] = rest.served_window
+        self.enough[row] = rest.enough
+        self.rounds[row] = rest.rounds
+        for column, demand in zip(self.recent[::-1], rest.recent[::-1], strict=False):
+            column[row] = demand
 
     def note(self, demands: Ints, enough: Ints, decay_permille: int) -> Trails:
         """Take one round's demands: a peak rises at once and decays by a factor a round."""
@@ -77,6 +133,12 @@ class Trails:
             rounds=np.minimum(self.rounds + 1, RECENT_ROUNDS),
             recent=(*self.recent, demands)[-RECENT_ROUNDS:],
             history=self.history.noted(demands),
+            resting={
+                member: rest
+                for member, rest in self.resting.items()
+                if self.round_number - rest.since_round < RESTING_ROUNDS
+            },
+            round_number=self.round_number + 1,
         )
 
     def low_water(self) -> Ints:
@@ -140,11 +202,15 @@ class Memory:
 
 
 def _rows(trails: Trails) -> list[list[object]]:
+    """Return a row a member; those at rest among them: who is live is seen anew each round."""
     columns = (trails.peak, trails.served_window, trails.enough, trails.rounds)
     numbers = zip(*(column.tolist() for column in columns), strict=True)
     return [
         [*member, *row, demands]
         for member, row, demands in zip(trails.members, numbers, _demands(trails), strict=True)
+    ] + [
+        [*member, rest.peak, rest.served_window, rest.enough, rest.rounds, list(rest.recent)]
+        for member, rest in trails.resting.items()
     ]
 
 
