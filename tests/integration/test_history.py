@@ -68,7 +68,9 @@ class Service:
                             now_ms,
                             MemberState.RUNNING,
                             tuples=(
-                                UsageTuple(NAME, now_ms - ROUND_MS, now_ms, 0, 0, used, 0, 0, 0),
+                                UsageTuple(
+                                    NAME, now_ms - ROUND_MS, now_ms, 0, 9_999, used, 0, 0, 0
+                                ),
                             ),
                         ),
                         now_ms,
