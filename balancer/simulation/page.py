@@ -96,7 +96,7 @@ def page(result: Mapping[str, object], outcome: Outcome, description: str) -> st
         f"<p>By the document in force; the {MEMBERS_SHOWN} largest over the run, and the rest.</p>",
         _shares_plot(outcome, spans),
         "<h2>Fullest windows</h2>",
-        "<p>What was used of each window's capacity; nothing may pass 100 %.</p>",
+        "<p>What was used of each window's capacity; nothing may pass the bound.</p>",
         _fullness_plot(outcome, spans),
         _fullest_table(outcome),
         "<h2>Held points</h2>",
