@@ -7,13 +7,18 @@ handful.
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
+from balancer.core.model import Policy
+from tests.support.adversary import CALM, tick
 from tests.support.aftermath import check_calm
-from tests.support.lives import Life, run
+from tests.support.lives import NAME, Life, run
 from tests.support.mutations import Mutation
-from tests.support.mutations_planner import MUTATIONS
-from tests.support.world import OverrunError
+from tests.support.mutations_planner import MUTATIONS, the_silent_keep_safe_points
+from tests.support.world import WINDOW_SECONDS, OverrunError, Setup, World
+from worker_sdk.wire.distribution import Pacing
 
 LIVES = {life.name: life for mutation in MUTATIONS for life in mutation.lives}
 RULES = range(1, 13)
@@ -44,6 +49,32 @@ def test_a_rule_left_out_is_found(mutation: Mutation, monkeypatch: pytest.Monkey
 def test_with_all_rules_nothing_goes_wrong_in_these_lives(life: Life) -> None:
     for seed in range(3):
         check_calm(run(seed, life=life), seed, wakes=True)
+
+
+def seconds_until_a_killed_members_points_are_used() -> int:
+    """Kill one of two without a goodbye; count until the other has the whole capacity."""
+    policy = Policy(
+        newcomer_reserve_points=0, guard_ms=0, pacing=Pacing.WINDOW, valid_for_seconds=40
+    )
+    setup = Setup(((NAME, WINDOW_SECONDS),), policy, 1, 0, 0)
+    world = World(setup, {NAME: 100}, random.Random(1))
+    killed, other = world.join("one", 2000), world.join("other", 2000)
+    for _ in range(60):
+        tick(world, CALM)
+    killed.alive = False
+    for seconds in range(300):
+        tick(world, CALM)
+        if other.spent[NAME, world.window(NAME)] == 100:
+            return seconds
+    raise AssertionError("never")
+
+
+def test_safe_points_of_the_silent_are_not_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule 9: kept until 1.4 rounds of silence and a validity are over, not a TTL longer."""
+    kept = seconds_until_a_killed_members_points_are_used()
+    assert kept <= 14 + 40 + 3 * WINDOW_SECONDS
+    the_silent_keep_safe_points(monkeypatch)
+    assert seconds_until_a_killed_members_points_are_used() > kept
 
 
 def test_every_rule_is_left_out_once() -> None:

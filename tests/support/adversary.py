@@ -35,6 +35,7 @@ class Chances:
     lost_report: float = 0
     repeated_report: float = 0
     lie: float = 0
+    lies: tuple[int, ...] = (1, 1, 2, 3, 1000)
     spend: float = 1
     missed_round: float = 0
     odd_round: float = 0
@@ -96,7 +97,7 @@ def work(world: World, worker: Worker, chances: Chances) -> None:
         for name, _ in world.setup.destinations:
             world.spend(worker, name, worker.demand)
     if rng.random() < chances.lie:
-        world.send_lie(worker, rng.choice([1, 1, 2, 3, 1000]))
+        world.send_lie(worker, rng.choice(chances.lies))
     if (world.tick_number + worker.number * 3) % WINDOW_TICKS == 0:
         batch = world.report(worker)
         if batch is not None and rng.random() >= chances.lost_report:

@@ -69,19 +69,16 @@ def fair_permits(world: World, name: str, count: int) -> int:
 
 
 def check_waking(world: World, alive: list[Worker], told: str) -> None:
-    """Let one sleep, and see that it gets its share within three rounds of asking again.
-
-    A round knows the window before, and its plan is for the next: so many seconds pass as well.
-    """
+    """Let one sleep, and see that three rounds after that in which it wakes it has its share."""
     sleeper = alive[0]
     demand, sleeper.demand = sleeper.demand, 0
     round_ticks = world.setup.round_ms // 1000
     for _ in range(6 * round_ticks):
         tick(world, CALM)
-    sleeper.demand = demand
-    for _ in range(3 * round_ticks):
-        tick(world, CALM)
     while world.tick_number % round_ticks:
+        tick(world, CALM)
+    sleeper.demand = demand
+    for _ in range(4 * round_ticks):
         tick(world, CALM)
     for name, known in world.destinations.items():
         if known.window_seconds * 1000 > world.setup.round_ms or known.capacity < 20:

@@ -11,14 +11,25 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from tests.support.lives import Life, drawn_world, quiet
+from tests.support.lives import Life
+from tests.support.lives_of_rules import (
+    CLOCKS,
+    EXPIRING,
+    GROWING,
+    LEAVERS,
+    PACED,
+    RARE_READERS,
+    SEVERAL_HELD,
+    STRAYING,
+    UNHEARD,
+)
 from worker_sdk.core import engine, ladder, ledger
 from worker_sdk.core.ladder import Ladder, Standing
 from worker_sdk.core.spending import Spending
-from worker_sdk.wire.distribution import OwnShare, Pacing
+from worker_sdk.wire.distribution import OwnShare
 from worker_sdk.wire.shares import window_at
 
-__all__ = ["MUTATIONS", "Mutation", "Patch", "drawn_world", "leaves_out"]
+__all__ = ["MUTATIONS", "Mutation", "Patch", "is_lax", "leaves_out"]
 
 Patch = pytest.MonkeyPatch
 Apply = Callable[[Patch], None]
@@ -61,68 +72,6 @@ def is_lax(rule: str, laxity: str, *lives: Life, seeds: range = range(60)) -> No
     MUTATIONS.append(Mutation(rule, laxity.replace(" ", "_"), lives, laxity=laxity, seeds=seeds))
 
 
-# ------------------------------------------------------------- lives made for a rule
-
-SEVERAL_HELD = Life(
-    "several documents held, some lost on the way",
-    demands=(0, 2000),
-    capacities=(50, 97, 1000),
-    extends=(False,),
-    valid_for_seconds=(35, 60),
-    chances=quiet(read=0.5, lost_read=0.5, lag=(0, 0, 1, 2), join=0.03, leave=0.02, new_demand=0.1),
-)
-RARE_READERS = Life(
-    "few reads",
-    demands=(0, 2000),
-    capacities=(20, 50, 97, 1000),
-    valid_for_seconds=(60,),
-    chances=quiet(read=0.04, new_demand=0.05),
-)
-CLOCKS = Life(
-    "differing clocks",
-    demands=(0, 2000),
-    skew_max_ms=(200,),
-    capacities=(50, 97, 1000),
-    chances=quiet(read=0.9, step=0.1, new_demand=0.1),
-)
-LEAVERS = Life(
-    "comings and goings",
-    capacities=(20, 50, 97, 1000),
-    demands=(50, 2000),
-    chances=quiet(read=0.9, join=0.1, leave=0.1, restart=0.1, new_demand=0.1),
-)
-EXPIRING = Life(
-    "validity that ends",
-    demands=(0, 2000),
-    capacities=(50, 97, 1000),
-    valid_for_seconds=(12, 20),
-    chances=quiet(read=0.05, new_demand=0.1, missed_round=0.1),
-)
-STRAYING = Life(
-    "clocks astray",
-    demands=(0, 2000),
-    capacities=(50, 97, 1000),
-    chances=quiet(read=0.5, stray=0.05, new_demand=0.1),
-)
-
-PACED = Life("paced", demands=(2000,), capacities=(97, 1000), pacing=Pacing.EVEN, chances=quiet())
-BACK_AGAIN = Life(
-    "back after a long pause",
-    demands=(2000,),
-    capacities=(50, 97, 1000),
-    valid_for_seconds=(120,),
-    chances=quiet(read=0.9, deaf=0.15, pause=0.05, join=0.05),
-)
-GROWING = Life(
-    "capacities that grow, reads that are lost",
-    demands=(2000,),
-    capacities=(20, 50),
-    valid_for_seconds=(60,),
-    chances=quiet(
-        read=0.9, deaf=0.15, capacity=0.05, capacities=(20, 50, 1000), join=0.02, leave=0.05
-    ),
-)
-
 # ------------------------------------------------------------- the worker's rules
 
 
@@ -141,16 +90,18 @@ def an_older_epoch_counts(patch: Patch) -> None:
 
 @leaves_out("1", PACED, shows="starves")
 def only_the_newest_document_is_kept(patch: Patch) -> None:
-    real = Ladder._prune
+    real = Ladder.take
 
-    def lax(self: Ladder, now_ms: int) -> None:
-        real(self, now_ms)
+    def lax(self: Ladder, share: OwnShare, now_ms: int) -> bool:
+        taken = real(self, share, now_ms)
         del self._shares[1:]
+        self._answer = ladder._STARTING
+        return taken
 
-    patch.setattr(Ladder, "_prune", lax)
+    patch.setattr(Ladder, "take", lax)
 
 
-@leaves_out("2", BACK_AGAIN)
+@leaves_out("2", UNHEARD, seeds=range(15, 100))
 def whoever_has_no_entry_goes_by_an_older_document(patch: Patch) -> None:
     real = Ladder._standing_anew
 
@@ -175,7 +126,7 @@ def the_whole_share_counts_without_a_document(patch: Patch) -> None:
     patch.setattr(Ladder, "_fallback", lax)
 
 
-@leaves_out("3", EXPIRING)
+@leaves_out("3", EXPIRING, seeds=range(21, 100))
 def validity_counts_by_the_start_of_a_window(patch: Patch) -> None:
     real = Ladder._fallback
 
@@ -188,7 +139,7 @@ def validity_counts_by_the_start_of_a_window(patch: Patch) -> None:
 
 @leaves_out("3", GROWING)
 def a_document_counts_before_it_begins(patch: Patch) -> None:
-    real = Ladder._standing_anew
+    real = Ladder.standing
 
     def lax(self: Ladder, at_ms: int) -> Standing:
         standing = real(self, at_ms)
@@ -198,7 +149,7 @@ def a_document_counts_before_it_begins(patch: Patch) -> None:
         window = window_at(at_ms, newest.terms.window_seconds)
         return self._fallback(newest, at_ms) if newest.terms.from_window > window else standing
 
-    patch.setattr(Ladder, "_standing_anew", lax)
+    patch.setattr(Ladder, "standing", lax)
 
 
 @leaves_out("4", SEVERAL_HELD, LEAVERS)
@@ -243,5 +194,5 @@ def a_goodbye_does_not_end_the_spending(patch: Patch) -> None:
     patch.setattr(ledger.Ledger, "close", lambda self: self._book())
 
 
-is_lax("5", "serving acknowledges", RARE_READERS, SEVERAL_HELD)
+is_lax("5", "serving acknowledges", SEVERAL_HELD, seeds=range(21, 100))
 is_lax("5", "goodbye without the window", LEAVERS)

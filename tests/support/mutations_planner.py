@@ -18,128 +18,31 @@ from balancer.core import (
 )
 from balancer.core.lineage import Lineage
 from tests.support import shard as shard_module
-from tests.support.lives import Life, quiet
-from tests.support.mutations import (
+from tests.support.lives_of_rules import (
+    DUST,
     EXPIRING,
+    EXTENDED,
+    FORGOTTEN,
+    FULL,
+    GONE,
+    JOINS,
+    LATE_PUTS,
+    LATE_ROUNDS,
     LEAVERS,
-    MUTATIONS,
+    LIARS,
+    LOSSES,
+    ODD_SHARES,
     RARE_READERS,
+    SET_BACK,
     SEVERAL_HELD,
-    Patch,
-    is_lax,
-    leaves_out,
+    SHRINKING,
+    TOTAL_LOSSES,
 )
+from tests.support.mutations import MUTATIONS, Patch, is_lax, leaves_out
 from worker_sdk.wire.distribution import Entry, Hold
 from worker_sdk.wire.shares import POINTS
 
-__all__ = ["MUTATIONS"]
-
-# ------------------------------------------------------------- lives made for a rule
-
-LATE_PUTS = Life(
-    "puts that linger",
-    demands=(0, 50, 2000),
-    capacities=(50, 97, 1000),
-    valid_for_seconds=(35, 60),
-    chances=quiet(
-        read=0.5,
-        join=0.05,
-        put_delay=(0, 2, 9, 15),
-        pointer_delay=(0, 2, 12),
-        odd_round=0.05,
-        set_back=0.03,
-        new_demand=0.1,
-    ),
-)
-SHRINKING = Life(
-    "a capacity that falls while few read",
-    demands=(2000,),
-    capacities=(97, 337),
-    valid_for_seconds=(60,),
-    reserves=(0,),
-    chances=quiet(
-        read=0.06, join=0.05, capacity=0.03, capacities=(7, 11, 97, 337), new_demand=0.01
-    ),
-)
-GONE = Life(
-    "paused beyond the last report, while newcomers press",
-    demands=(2000,),
-    capacities=(50, 97, 1000),
-    valid_for_seconds=(120,),
-    reserves=(0,),
-    round_windows=(1,),
-    chances=quiet(read=0.9, pause=0.08, join=0.1),
-)
-EXTENDED = Life(
-    "what remains after validity",
-    demands=(0, 2000),
-    capacities=(97, 1000),
-    valid_for_seconds=(12,),
-    extends=(True,),
-    round_windows=(1,),
-    chances=quiet(read=0.9, deaf=0.03, new_demand=0.1),
-)
-LATE_ROUNDS = Life(
-    "rounds that are missed and made up for",
-    demands=(0, 2000),
-    capacities=(50, 97, 1000),
-    valid_for_seconds=(35, 60),
-    chances=quiet(
-        read=0.5, missed_round=0.7, odd_round=0.15, leave=0.05, join=0.08, new_demand=0.1
-    ),
-)
-SET_BACK = Life(
-    "pointers set back",
-    demands=(0, 50, 2000),
-    capacities=(50, 97, 1000),
-    valid_for_seconds=(35, 60),
-    chances=quiet(read=0.3, join=0.1, leave=0.03, set_back=0.08, new_demand=0.1),
-)
-FORGOTTEN = Life(
-    "the database lost, and pointers set back",
-    demands=(0, 50, 2000),
-    capacities=(50, 97, 1000),
-    valid_for_seconds=(60,),
-    chances=quiet(read=0.9, deaf=0.1, set_back=0.06, lose_postgres=0.02, new_demand=0.1),
-)
-DUST = Life(
-    "a huge capacity that falls, and newcomers",
-    demands=(2_000_000_000,),
-    capacities=(1_000_000_000,),
-    valid_for_seconds=(60,),
-    reserves=(0,),
-    members=(3, 6),
-    chances=quiet(
-        read=0.9,
-        deaf=0.02,
-        join=0.1,
-        capacity=0.05,
-        capacities=(1_000_000_000, 700_000_000, 400_000_000),
-    ),
-)
-LOSSES = Life(
-    "files lost",
-    demands=(0, 2000),
-    capacities=(20, 97, 1000),
-    valid_for_seconds=(35, 60),
-    chances=quiet(read=0.2, lose_file=0.03, roll_back=0.02, new_demand=0.1),
-)
-LIARS = Life(
-    "reports that lie",
-    demands=(0, 2000),
-    capacities=(50, 97, 1000),
-    valid_for_seconds=(60,),
-    chances=quiet(read=0.9, deaf=0.02, lie=0.03, new_demand=0.08),
-)
-ODD_SHARES = Life(
-    "shares that are no whole permits",
-    demands=(0, 2, 3, 2000),
-    capacities=(7, 11, 13, 97),
-    valid_for_seconds=(60,),
-    members=(4, 6),
-    reserves=(0,),
-    chances=quiet(read=0.9, deaf=0.02, new_demand=0.08),
-)
+__all__ = ["MUTATIONS", "the_silent_keep_safe_points"]
 
 # ------------------------------------------------------------- rule 6
 
@@ -166,7 +69,7 @@ def an_early_round_plans_everything(patch: Patch) -> None:
     patch.setattr(invariants, "windows_agree", lambda *_: [])
 
 
-@leaves_out("6", Life("joins and capacities", chances=quiet(join=0.1, capacity=0.1)))
+@leaves_out("6", JOINS)
 def an_early_round_changes_the_capacity(patch: Patch) -> None:
     real = planner._early_line
 
@@ -196,13 +99,13 @@ def an_early_document_begins_before_the_one_it_copies(patch: Patch) -> None:
     patch.setattr(invariants, "windows_agree", lambda *_: [])
 
 
-@leaves_out("6", GONE)
+@leaves_out("6", GONE, seeds=range(30, 100))
 def newcomers_get_points_that_are_held(patch: Patch) -> None:
     patch.setattr(early, "free_gaps", lambda entries, _: layout.free_gaps(entries, ()))
     patch.setattr(invariants, "shares_fit", lambda *_: [])
 
 
-@leaves_out("6", SET_BACK)
+@leaves_out("6", SET_BACK, seeds=range(10, 100))
 def unread_documents_points_are_given_away(patch: Patch) -> None:
     real = early.amend
     patch.setattr(
@@ -219,7 +122,7 @@ def unread_documents_windows_are_planned_again(patch: Patch) -> None:
     patch.setattr(Lineage, "until_window", only_named)
 
 
-@leaves_out("6", SET_BACK)
+@leaves_out("6", SET_BACK, seeds=range(40, 100))
 def copies_stretch_safe_points_into_later_windows(patch: Patch) -> None:
     patch.setattr(Lineage, "carried", lambda _, line: line)
 
@@ -232,7 +135,7 @@ def what_is_learned_by_heart_is_always_repeated(patch: Patch) -> None:
 # ------------------------------------------------------------- rule 7
 
 
-@leaves_out("7", LATE_ROUNDS)
+@leaves_out("7", LATE_ROUNDS, seeds=range(57, 100))
 def releases_count_at_once(patch: Patch) -> None:
     real = reservations.reserved_permits
 
@@ -293,7 +196,7 @@ def only_the_newest_document_is_reserved(patch: Patch) -> None:
     )
 
 
-@leaves_out("8", EXPIRING)
+@leaves_out("8", EXPIRING, seeds=range(53, 100))
 def promises_end_a_window_early(patch: Patch) -> None:
     real = reservations.promise_until_ms
     patch.setattr(reservations, "promise_until_ms", lambda *given: real(*given) - 10_000)
@@ -320,7 +223,7 @@ def reservations_end_with_the_reports(patch: Patch) -> None:
     patch.setattr(planner, "plan_destination", lax)
 
 
-@leaves_out("8", GONE)
+@leaves_out("8", GONE, seeds=range(30, 100))
 def the_gone_get_no_hold(patch: Patch) -> None:
     def nothing(*_: object) -> tuple[tuple[Hold, ...], int]:
         return (), 0
@@ -360,7 +263,7 @@ def an_epoch_never_published_acknowledges(patch: Patch) -> None:
     patch.setattr(destination_plan, "reserved_permits", lax)
 
 
-@leaves_out("9", Life("a full fleet", demands=(2000,), chances=quiet(join=0.02)), shows="starves")
+@leaves_out("9", FULL, shows="starves")
 def a_whole_share_is_safe(patch: Patch) -> None:
     patch.setattr(
         destination_plan,
@@ -369,7 +272,6 @@ def a_whole_share_is_safe(patch: Patch) -> None:
     )
 
 
-@leaves_out("9", GONE, shows="starves")
 def the_silent_keep_safe_points(patch: Patch) -> None:
     real = destination_plan._safe_points
 
@@ -403,7 +305,7 @@ def points_are_reserved_instead_of_permits(patch: Patch) -> None:
     patch.setattr(planner, "plan_destination", lax)
 
 
-@leaves_out("10", DUST)
+@leaves_out("10", DUST, seeds=range(25, 100))
 def newcomers_get_points_where_all_is_promised(patch: Patch) -> None:
     patch.setattr(destination_plan, "_without_gaps", lambda line, _: line)
 
@@ -433,3 +335,4 @@ def documents_that_no_pointer_names_are_not_loaded(patch: Patch) -> None:
 
 
 is_lax("12", "unconditional puts", LATE_PUTS)
+is_lax("12", "a total loss is not waited for", TOTAL_LOSSES)

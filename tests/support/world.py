@@ -37,7 +37,7 @@ class Setup:
 
     ``laxity`` names a rule of the world itself that is left out, to see that it is needed:
     ``unconditional puts``, ``serving acknowledges``, ``goodbye without the window``, ``lost
-    documents are not waited for``.
+    documents are not waited for``, ``a total loss is not waited for``.
     """
 
     destinations: tuple[tuple[str, int], ...]  # name, window_seconds
@@ -274,8 +274,9 @@ class World:
                 self.make_later(name, known.capacity or 1, known.window_seconds, 7)
             self.destinations.clear()
 
-    def lose_everything(self, *, waits: bool = True) -> None:
+    def lose_everything(self) -> None:
         """Lose rows and files; whoever sets up anew waits until no document is valid any more."""
+        waits = self.setup.laxity != "a total loss is not waited for"
         for shard in self.shards:
             known = [*shard.published, *(put.document for put in shard.puts)]
             until_ms = max((counts_until_ms(document) for document in known), default=0)
