@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from balancer.settings import Settings
     from balancer.simulation.replay import Replay
 
-ROUNDS_AT_ONCE: Final = 50
+ROUNDS_AT_ONCE: Final = 10
 
 
 def read_replay(config_file: Path | None, destination: str, stretch: tuple[str, str]) -> Replay:

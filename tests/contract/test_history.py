@@ -148,6 +148,16 @@ async def test_a_stretch_of_time_is_cut_at_a_limit_and_says_so(repository: Repos
     assert [detail.epoch for detail in details] == [1, 2]
 
 
+async def test_many_rounds_are_read_in_order_and_each_once(repository: Repository) -> None:
+    for number in range(25):
+        at_ms = T0 + number // 2  # two in a millisecond, told apart by their epochs
+        await repository.store_round(round_of(reason("a"), epoch=number, planned_at_ms=at_ms))
+    details = await repository.load_details("db", from_ms=T0, until_ms=FAR, limit=99)
+    assert [detail.epoch for detail in details] == list(range(25))
+    details = await repository.load_details("db", from_ms=T0 + 1, until_ms=T0 + 12, limit=21)
+    assert [detail.epoch for detail in details] == list(range(2, 23))
+
+
 # ---------------------------------------------------------------- reasons
 
 

@@ -29,6 +29,10 @@ from balancer.core.record import (
     reasons_in_force,
 )
 from balancer.ports import REASONS_MAX
+from worker_sdk.wire.limits import EPOCH_MAX
+
+ROUNDS_AT_ONCE: Final = 10
+"""So many rounds' members are in memory as text."""
 
 _PACKED: Final = tuple(field.name for field in fields(Reason))[1:]
 """What is kept of a reason, in its own order: all but the destination, which comes first."""
@@ -91,9 +95,17 @@ class PostgresHistory(Calls):
         host: str | None = None,
     ) -> Sequence[DetailRecord]:
         """See the port."""
-        asked = (destination, from_ms, until_ms, limit)
-        found = await self._rows("tell members", "load_history_details", *asked)
-        return await asyncio.to_thread(_to_details, found, host)
+        details: list[DetailRecord] = []
+        behind = (from_ms - 1, EPOCH_MAX)
+        while len(details) < limit:
+            few = min(ROUNDS_AT_ONCE, limit - len(details))
+            asked = (destination, *behind, until_ms, few)
+            found = await self._rows("tell members", "load_history_details", *asked)
+            details += await asyncio.to_thread(_to_details, found, host)
+            if len(found) < few:
+                break
+            behind = (details[-1].planned_at_ms, details[-1].epoch)
+        return details
 
     async def load_history(
         self, destination: str, *, from_ms: int, until_ms: int, limit: int

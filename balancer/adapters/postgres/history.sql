@@ -42,12 +42,13 @@ WHERE destination = $1::text
 ORDER BY planned_at_ms, epoch;
 
 -- name: load_history_details
--- The members of a destination, round by round.
+-- The members of a destination, round by round, behind the last one read: a few rounds at a time.
 SELECT destination, epoch, planned_at_ms, from_ms, until_ms, window_seconds, capacity, whole, left_out,
     members
 FROM permit_history_detail
-WHERE destination = $1::text AND planned_at_ms >= $2::bigint AND planned_at_ms < $3::bigint
-ORDER BY planned_at_ms, epoch LIMIT $4::integer;
+WHERE destination = $1::text AND (planned_at_ms, epoch) > ($2::bigint, $3::bigint)
+    AND planned_at_ms < $4::bigint
+ORDER BY planned_at_ms, epoch LIMIT $5::integer;
 
 -- name: load_history_spans
 -- A destination over ten minutes each; those that overlap the stretch asked for.
