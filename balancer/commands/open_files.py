@@ -29,14 +29,16 @@ def room_for_waiters(wanted: int) -> int:
             soft = raised
         except (OSError, ValueError):  # some systems allow less than they say
             pass
-    room = min(wanted, max(soft - OWN_FILES, soft // 2))
+    return min(wanted, max(soft - OWN_FILES, soft // 2))
+
+
+def warn_of_less_room(wanted: int, room: int) -> None:
+    """Say that fewer requests may wait than was wanted, if it is so."""
     if room < wanted:
         _log.warning(
-            "the system allows %d open files: %d requests may wait, not the %d of "
-            "PERMIT_HTTP_WAITERS_MAX; raise the limit (ulimit -n, LimitNOFILE)",
-            soft,
+            "open files are limited: %d requests may wait, not the %d of PERMIT_HTTP_WAITERS_MAX; "
+            "raise the limit (ulimit -n, LimitNOFILE)",
             room,
             wanted,
             extra={"action": "open_files"},
         )
-    return room

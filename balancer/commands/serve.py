@@ -45,7 +45,7 @@ def serve(*, config_file: Path | None, embedded: bool, data_dir: Path | None) ->
     SIGTERM or Ctrl-C. `permit-balancer doctor` says what is missing.
     """
     from balancer.commands.logs import set_up_logs  # noqa: PLC0415
-    from balancer.commands.open_files import room_for_waiters  # noqa: PLC0415
+    from balancer.commands.open_files import room_for_waiters, warn_of_less_room  # noqa: PLC0415
     from balancer.compose import Service  # noqa: PLC0415
     from balancer.settings import load_settings  # noqa: PLC0415
 
@@ -54,11 +54,13 @@ def serve(*, config_file: Path | None, embedded: bool, data_dir: Path | None) ->
     with _servers(data_dir) if embedded else contextlib.nullcontext() as stack:
         settings = load_settings(config_file)
         set_up_logs(settings.log_level, settings.log_format)
-        room = room_for_waiters(settings.http_waiters_max)
+        wanted = settings.http_waiters_max
+        room = room_for_waiters(wanted)
         settings = settings.model_copy(update={"http_waiters_max": room})
 
         def started(url: str) -> None:
             click.echo(f"permit-balancer serves at {url}", err=True)
+            warn_of_less_room(wanted, room)
             if stack is not None:
                 file = stack.directory / SETTINGS_FILE
                 _write_settings(file, stack.environment(), url, settings)
