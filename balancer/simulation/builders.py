@@ -190,16 +190,30 @@ def noise(name: str, load: float) -> Build:
     return build
 
 
-def hot_set(seed: int, windows: int) -> Scenario:
-    """Return 100 members of which 25 others want everything in each window."""
-    draw = random.Random(seed)  # noqa: S311 - a simulation must be repeatable
-    hot = [frozenset(draw.sample(range(100), 25)) for _ in range(windows)]
+def hot_set(name: str, window_seconds: int) -> Build:
+    """Return 100 members of which 25 want everything, others in each minute."""
+    windows_a_minute = 60 // window_seconds
 
-    def wants(number: int) -> Callable[[int], int]:
-        return lambda window: 400 if number in hot[window] else 0
+    def build(seed: int, windows: int) -> Scenario:
+        draw = random.Random(seed)  # noqa: S311 - a simulation must be repeatable
+        minutes = -(-windows // windows_a_minute)
+        hot = [frozenset(draw.sample(range(100), 25)) for _ in range(minutes)]
+        capacity = 12_000 // windows_a_minute
 
-    members = tuple(MemberPlan(f"host-{number:02}", wants(number)) for number in range(100))
-    return Scenario("hot-set", 10_000, windows, members, measured_from_window=1)
+        def wants(number: int) -> Callable[[int], int]:
+            return lambda window: capacity // 25 if number in hot[window // windows_a_minute] else 0
+
+        members = tuple(MemberPlan(f"host-{number:02}", wants(number)) for number in range(100))
+        return Scenario(
+            name,
+            capacity,
+            windows,
+            members,
+            window_seconds=window_seconds,
+            measured_from_window=windows_a_minute,
+        )
+
+    return build
 
 
 def blocking(_seed: int, windows: int) -> Scenario:

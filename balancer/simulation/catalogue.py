@@ -184,11 +184,19 @@ CATALOGUE: Final[Mapping[str, BuiltIn]] = {
         least_windows=15,
     ),
     "hot-set": BuiltIn(
-        "25 of 100 members want everything, others in every window: no share system can know whom",
-        builders.hot_set,
+        "25 of 100 members want everything, others each minute: shares planned once a minute are no "
+        "better than an even split",
+        builders.hot_set("hot-set", 60),
         60,
-        Demanded(least_served_over_ideal=0.25),
+        Demanded(least_served_over_ideal=0.22),
         least_windows=10,
+    ),
+    "hot-set-short-rounds": BuiltIn(
+        "the same with windows, rounds and flushes of 10 s",
+        builders.hot_set("hot-set-short-rounds", 10),
+        120,
+        Demanded(least_served_over_ideal=0.6),
+        least_windows=24,
     ),
     "blocking": BuiltIn(
         "20 members, each a single thread that waits for every permit",

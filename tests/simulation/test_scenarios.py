@@ -27,9 +27,6 @@ from worker_sdk.wire.distribution import OnExpiry
 LARGE = {"churn", "churn-at-capacity", "churn-killed", "restart", "restart-at-capacity", "day"}
 """Fleets of 800: here only as long as it takes to see what they are about."""
 
-KNOWN_GAPS = {"hot-set"}
-"""Whoever is hot in a window is not in the next: more than an even split needs shorter rounds."""
-
 
 def run(scenario: Scenario, seed: int = 1) -> Outcome:
     simulation = Simulation(scenario, seed)
@@ -52,10 +49,7 @@ def test_a_scenario_reaches_what_is_demanded_of_it(name: str) -> None:
     scenario = known.make(seed=1)
     outcome = run(scenario)
     assert broken_safety(outcome) == []
-    missed = unmet(known.demanded, scenario, outcome)
-    if missed and name in KNOWN_GAPS:
-        pytest.xfail(missed[0])
-    assert missed == []
+    assert unmet(known.demanded, scenario, outcome) == []
 
 
 @pytest.mark.parametrize("name", ["churn", "churn-killed", "day", "restart"])
