@@ -184,8 +184,7 @@ CATALOGUE: Final[Mapping[str, BuiltIn]] = {
         least_windows=15,
     ),
     "hot-set": BuiltIn(
-        "25 of 100 members want everything, others each minute: shares planned once a minute are no "
-        "better than an even split",
+        "25 of 100 members want everything, others each minute: the last minute tells nothing",
         builders.hot_set("hot-set", 60),
         60,
         Demanded(least_served_over_ideal=0.22),
