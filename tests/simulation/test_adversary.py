@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.aftermath import check_calm
 from tests.support.lives import LIVES, NAME, Life, run
-from tests.support.world import START_MS, WINDOW_TICKS
+from tests.support.world import START_MS, WINDOW_TICKS, OverrunError, World
 
 SEEDS_A_LIFE = 10
 SEEDS_A_LIFE_LONG = 400
@@ -28,6 +28,17 @@ def test_never_over_and_nobody_starves(life: Life) -> None:
 def test_never_over_and_nobody_starves_in_the_long_run(life: Life) -> None:
     for seed in range(SEEDS_A_LIFE, SEEDS_A_LIFE_LONG):
         check_calm(run(seed, life=life), seed, wakes=True)
+
+
+def test_a_planner_whose_clock_is_behind_may_give_twice_what_was_released(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Beyond the guard the bound is a larger one: without what it adds, it is passed."""
+    monkeypatch.setattr(World, "_released_late", lambda *_: 0)
+    life = next(life for life in LIVES if life.name == "a planner's clock behind")
+    with pytest.raises(OverrunError):
+        for seed in range(60):
+            run(seed, life=life)
 
 
 def test_the_same_seed_gives_the_same_run() -> None:

@@ -50,6 +50,7 @@ class Chances:
     step: float = 0
     stray: float = 0
     planner_stray: float = 0
+    planner_strays: tuple[int, ...] = (0, 0, 5_000, 13_000, 31_000)
     capacity: float = 0
     capacities: tuple[int, ...] = CAPACITIES
     policy: float = 0
@@ -167,9 +168,10 @@ def disturb_clocks(world: World, chances: Chances) -> None:
             )
     if rng.random() < chances.step:
         world.planner_skew_ms = rng.randint(-most_ms, most_ms)
-    if rng.random() < chances.planner_stray:  # ahead; behind is outside the guarantee
-        world.planner_skew_ms = rng.choice([0, 0, 5_000, 13_000, 31_000])
+    if rng.random() < chances.planner_stray:
+        world.planner_skew_ms = rng.choice(chances.planner_strays)
         world.was_ahead = True
+        world.behind_ms = max(world.behind_ms, -world.planner_skew_ms)
 
 
 def disturb_destinations(world: World, chances: Chances) -> None:

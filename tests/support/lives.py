@@ -120,6 +120,22 @@ LIVES = (
         chances=quiet(read=0.5, stray=0.03, planner_stray=0.02, new_demand=0.1),
     ),
     Life(
+        "a planner's clock behind",
+        demands=(0, 2000),
+        capacities=(50, 97, 1000),
+        valid_for_seconds=(35, 60),
+        chances=quiet(
+            read=0.9,
+            deaf=0.3,
+            planner_stray=0.03,
+            planner_strays=(0, -3_000, -7_000, -15_000),
+            join=0.05,
+            leave=0.05,
+            missed_round=0.2,
+            new_demand=0.1,
+        ),
+    ),
+    Life(
         "puts that linger",
         demands=(0, 50, 2000),
         chances=quiet(

@@ -75,7 +75,6 @@ class Shard:
         self.number = number
         self.round_ms = round_ms
         self.is_conditional = laxity != "unconditional puts"
-        self.waits_for_lost = laxity != "lost documents are not waited for"
         self.records: dict[Member, MemberRecord] = {}
         self.usage: dict[tuple[Member, str], Usage] = {}
         self.lease = Lease()
@@ -231,7 +230,7 @@ class Shard:
         if not leader.unreadable.issuperset(unreadable):
             until_ms = self.lease.valid_until_ms
         leader.unreadable = unreadable
-        if self.waits_for_lost and now_ms < until_ms:
+        if now_ms < until_ms:
             leader.wait_until_ms = max(leader.wait_until_ms, until_ms)
 
     def plan(

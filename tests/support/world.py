@@ -15,6 +15,7 @@ from typing import Any
 from balancer.core.model import Destination, Policy, RoundKind
 from tests.support.shard import TTL_MS, Shard, counts_until_ms
 from worker_sdk.core.engine import Engine
+from worker_sdk.core.ladder import Mode
 from worker_sdk.wire.distribution import OwnShare, Terms, encode_document, read_own_shares
 from worker_sdk.wire.pointer import shard_of
 from worker_sdk.wire.shares import safe_permits, share_permits
@@ -36,8 +37,8 @@ class Setup:
     """What stays the same in one run.
 
     ``laxity`` names a rule of the world itself that is left out, to see that it is needed:
-    ``unconditional puts``, ``serving acknowledges``, ``goodbye without the window``, ``lost
-    documents are not waited for``, ``a total loss is not waited for``.
+    ``unconditional puts``, ``serving acknowledges``, ``goodbye without the window``, ``a total
+    loss is not waited for``.
     """
 
     destinations: tuple[tuple[str, int], ...]  # name, window_seconds
@@ -64,6 +65,7 @@ class Worker:
     alive: bool = True
     paused: bool = False
     spent: Counter[tuple[str, int]] = field(default_factory=Counter)
+    left_tick: int = -1000
     astray: Counter[tuple[str, int]] = field(default_factory=Counter)
     held: dict[tuple[str, int], OwnShare] = field(default_factory=dict)
 
@@ -77,6 +79,7 @@ class World:
         self.tick_number = 0
         self.planner_skew_ms = setup.planner_skew_ms
         self.was_ahead = False
+        self.behind_ms = 0
         self.workers: list[Worker] = []
         self.messages: list[tuple[int, bytes]] = []
         self.shards = [
@@ -87,6 +90,7 @@ class World:
             for name, seconds in setup.destinations
         }
         self.spent: Counter[tuple[str, int]] = Counter()
+        self.uncovered: Counter[tuple[str, int]] = Counter()
         self.to_make: list[tuple[int, str, int, int]] = []
         self._own: dict[tuple[int, Any], tuple[OwnShare, ...]] = {}
         self._documents: list[object] = []
@@ -103,6 +107,10 @@ class World:
 
     def window(self, name: str) -> int:
         return self.now_ms // (self.destinations[name].window_seconds * 1000)
+
+    def window_ticks(self, name: str) -> int:
+        known = self.destinations.get(name)
+        return known.window_seconds if known else 3 * WINDOW_TICKS
 
     def shard(self, name: str) -> Shard:
         return self.shards[shard_of(name, len(self.shards))]
@@ -141,6 +149,7 @@ class World:
 
     def leave(self, worker: Worker) -> UsageBatch:
         worker.alive = False
+        worker.left_tick = self.tick_number
         batch = worker.engine.goodbye(self.now_ms + worker.skew_ms, self.now_ms)
         if self.setup.laxity == "goodbye without the window":
             batch = replace(
@@ -180,9 +189,24 @@ class World:
             return
         worker.spent[name, true] += taken
         self.spent[name, true] += taken
-        bound = self.shard(name).bound(name, true)
+        if ledger._standing is not None and ledger._standing.mode is not Mode.FRESH:
+            self.uncovered[name, true] += taken
+        bound = self.shard(name).bound(name, true) + self._released_late(name, true)
         if self.spent[name, true] > bound:
             raise OverrunError(f"{name}, {true}: {self.spent[name, true]} spent of {bound}")
+
+    def _released_late(self, name: str, window: int) -> int:
+        """Return what a planner whose clock is behind may add to a window's bound.
+
+        It takes acknowledgements and goodbyes for earlier than they were, and gives away once more
+        what was spent without a document that covers the window, or by those who left since.
+        """
+        if not self.behind_ms:
+            return 0
+        since = self.tick_number - self.behind_ms // TICK_MS - self.window_ticks(name)
+        return self.uncovered[name, window] + sum(
+            worker.spent[name, window] for worker in self.workers if worker.left_tick > since
+        )
 
     @staticmethod
     def _most_given(worker: Worker, terms: Terms, window: int) -> int:
