@@ -18,4 +18,6 @@ pytest_plugins = [
     "tests.support.servers",
     "tests.support.http_face",
     "tests.support.report_line",
+    "worker_sdk.testing.plugin",
+    "pytester",
 ]

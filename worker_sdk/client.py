@@ -137,6 +137,11 @@ class PermitClient:
         """
         return self._lives.end(min(max(0.0, checked_seconds(timeout)), CLOSE_SECONDS_MAX))
 
+    @property
+    def destinations(self) -> tuple[str, ...]:
+        """The names that the client was made for, each once."""
+        return self._options.destinations
+
     def destination(self, name: str) -> DestinationHandle:
         """Return the handle of a destination; keep it, it is the same at each call.
 

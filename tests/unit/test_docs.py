@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import shlex
 from collections.abc import Iterator
@@ -64,16 +65,17 @@ def test_a_command_that_is_shown_exists_with_its_options(path: Path) -> None:
         assert given <= known, (command.name, given - known)
 
 
-def test_the_tests_that_the_guide_shows_pass() -> None:
+def test_the_tests_that_the_guide_shows_pass(request: pytest.FixtureRequest) -> None:
     text = (ROOT / "docs/how-to/test-your-worker.md").read_text(encoding="utf-8")
     code = "\n".join(block for language, block in BLOCK.findall(text) if language == "python")
     names: dict[str, object] = {}
     exec(compile(code, "test-your-worker.md", "exec"), names)
     tests = [found for name, found in names.items() if name.startswith("test_")]
-    assert len(tests) == 3
+    assert len(tests) == 4
     for test in tests:
         assert callable(test)
-        test()
+        wanted = inspect.signature(test).parameters
+        test(**{name: request.getfixturevalue(name) for name in wanted})
 
 
 @pytest.mark.parametrize("path", PAGES, ids=page)

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from worker_sdk.client import PermitClient
+from worker_sdk.core.ladder import Mode
 from worker_sdk.transports.base import Identity, Reading
 from worker_sdk.transports.memory import MemorySink
 from worker_sdk.wire.distribution import OwnShare, Pacing, Terms
@@ -20,6 +21,7 @@ from worker_sdk.wire.shares import POINTS, Interval
 from worker_sdk.wire.usage import MemberState, UsageBatch
 
 WINDOWS_COVERED: Final = 10_000
+READY_SECONDS: Final = 10.0
 
 
 class ManualClock:
@@ -142,6 +144,23 @@ class InMemoryBalancer:
             )
             for name in identity.destinations
         )
+
+
+def wait_until_ready(client: PermitClient, seconds: float = READY_SECONDS) -> None:
+    """Wait until a started client has its first distribution for every destination.
+
+    This waits by real time, as the client's threads are real.
+
+    Raises:
+        TimeoutError: if that takes longer than ``seconds``.
+    """
+    deadline = time.monotonic() + seconds
+    for name in client.destinations:
+        handle = client.destination(name)
+        while handle.state.mode is Mode.STARTING:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the client has no distribution for {name!r} in {seconds:g} s")
+            time.sleep(0.002)
 
 
 class _Source:
