@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.aftermath import check_calm
-from tests.support.lives import LIVES, NAME, Life, run
+from tests.support.lives import LIVES, NAME, Life, quiet, run
 from tests.support.world import START_MS, WINDOW_TICKS, OverrunError, World
 
 SEEDS_A_LIFE = 10
@@ -37,8 +37,32 @@ def test_a_planner_whose_clock_is_behind_may_give_twice_what_was_released(
     monkeypatch.setattr(World, "_released_late", lambda *_: 0)
     life = next(life for life in LIVES if life.name == "a planner's clock behind")
     with pytest.raises(OverrunError):
-        for seed in range(60):
-            run(seed, life=life)
+        run_all(range(60), life)
+
+
+OLD_FILES_LOST = Life(
+    "old files lost",
+    demands=(0, 2000),
+    capacities=(97, 1000),
+    valid_for_seconds=(60,),
+    reserves=(0,),
+    round_windows=(1,),
+    chances=quiet(read=0.9, deaf=0.02, lose_old_file=0.15, take_over=0.1, new_demand=0.08),
+)
+
+
+@pytest.mark.xfail(
+    strict=True,
+    raises=OverrunError,
+    reason="the pointer names no file that covers nothing any more, though it is still valid",
+)
+def test_a_valid_document_that_the_pointer_does_not_name_is_missed_by_a_new_leader() -> None:
+    run_all(range(150), OLD_FILES_LOST)
+
+
+def run_all(seeds: range, life: Life) -> None:
+    for seed in seeds:
+        run(seed, life=life)
 
 
 def test_the_same_seed_gives_the_same_run() -> None:

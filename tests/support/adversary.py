@@ -60,6 +60,7 @@ class Chances:
     set_back: float = 0
     roll_back: float = 0
     lose_file: float = 0
+    lose_old_file: float = 0
     lose_everything: float = 0
     new_demand: float = 0
     demands: tuple[int, ...] = DEMANDS
@@ -225,3 +226,5 @@ def disturb_parts(world: World, chances: Chances) -> None:
             shard.roll_store_back(rng.choice([1, 2, 3]))
         if rng.random() < chances.lose_file:
             shard.lose_file(rng.choice([0, 0, 1]))
+        if rng.random() < chances.lose_old_file:
+            shard.lose_old_file(rng.choice([2, 3, 4, 5]))

@@ -180,11 +180,17 @@ class Shard:
         ] or [Pointer()]
 
     def lose_file(self, place: int) -> None:
-        """Lose a file for good, the newest for place 0."""
-        epochs = sorted(self.files, reverse=True)
+        """Lose for good the newest file, or the next of those that the pointer names."""
+        epochs = sorted({max(self.files, default=0), *self.pointer.epochs} & self.files.keys())
         if epochs:
             self.has_lost_files = True
-            del self.files[epochs[min(place, len(epochs) - 1)]]
+            del self.files[epochs[-1 - min(place, len(epochs) - 1)]]
+
+    def lose_old_file(self, place: int) -> None:
+        """Lose for good one of the older files, named or not."""
+        epochs = sorted(self.files, reverse=True)[place:]
+        if epochs:
+            del self.files[epochs[0]]
 
     def lose_everything(self, *, wait_until_ms: int) -> None:
         """Lose rows and bucket; whoever sets it up again waits until nothing is valid."""
