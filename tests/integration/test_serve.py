@@ -92,7 +92,7 @@ def test_a_worker_gets_permits_reports_and_leaves(server: Server, source: str) -
         assert orders.state.epoch > 0
         status, body = server.ask(f"/destinations/{NAME}/distribution")
         assert (status, body["documents"][0]["members"][0]["host"]) == (200, "a/1")
-        explain = ["explain", "--destination", NAME, "--host", "a/1"]
+        explain = ["explain", "--destination", NAME, "--host", "a/1", "--json"]
 
         def is_explained() -> bool:  # from the first regular round on
             return "because" in run_command(server.settings, explain).stdout
