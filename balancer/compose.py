@@ -278,6 +278,7 @@ class Service:
             cycle=Cycle(repository, self._store, self._view, self._clock, self._metrics, limits),
             ingest=ingest,
             repository=repository,
+            board=repository,
             store=self._store,
             view=self._view,
             clock=self._clock,

@@ -59,13 +59,13 @@ class LogPosition:
     """How far behind the log this reader is.
 
     Attributes:
-        assigned_partitions: how many partitions it reads.
+        partitions: which it reads.
         lag_records: how many records wait in those.
         is_assigned: whether the group has told it which; it may be none, where readers are more
             than partitions.
     """
 
-    assigned_partitions: int
+    partitions: tuple[int, ...]
     lag_records: int
     is_assigned: bool
 

@@ -193,14 +193,25 @@ class Ingest:
         self._jitter = jitter
         self._last_batch_ms: int | None = None
         self._oldest_waiting_ms: int | None = None
+        self._current_ms: int | None = None
+        self._partitions: tuple[int, ...] = ()
         self._caught_up = False
         self._told_arrival_time = False
 
     def view(self) -> IngestView:
-        """Return what learning is decided from."""
-        waiting = self._oldest_waiting_ms
-        lag_ms = 0 if waiting is None else max(0, self._clock.now_ms() - waiting)
-        return IngestView(self._last_batch_ms, lag_ms, self._caught_up)
+        """Return what learning is decided from.
+
+        Who has partitions and neither reads from them nor finds them empty is behind by that time.
+        """
+        since_ms = [self._oldest_waiting_ms, self._current_ms if self._partitions else None]
+        now_ms = self._clock.now_ms()
+        oldest_ms = min((at_ms for at_ms in since_ms if at_ms is not None), default=now_ms)
+        return IngestView(self._last_batch_ms, max(0, now_ms - oldest_ms), self._caught_up)
+
+    @property
+    def partitions(self) -> tuple[int, ...]:
+        """The partitions that it read when it last looked."""
+        return self._partitions
 
     async def run(self, stop: asyncio.Event) -> None:
         """Read and store until told to stop.
@@ -209,12 +220,14 @@ class Ingest:
             UnavailableError: where the log is lost; what was not committed is read again.
         """
         await self._usage_log.start()
+        self._current_ms = self._clock.now_ms()
         try:
             while not stop.is_set():
+                asked_ms = self._clock.now_ms()
                 records = await self._usage_log.read(max_records=MAX_RECORDS, wait_ms=WAIT_MS)
                 if records and not await self._take(records, stop):
                     break
-                await self._look_at_lag(empty=not records)
+                await self._look_at_lag(asked_ms, empty=not records)
         finally:
             self._caught_up = False
             await self._usage_log.stop()
@@ -328,8 +341,11 @@ class Ingest:
             else:
                 return False
 
-    async def _look_at_lag(self, *, empty: bool) -> None:
+    async def _look_at_lag(self, asked_ms: int, *, empty: bool) -> None:
         position = await self._usage_log.position()
+        self._partitions = position.partitions
+        if position.lag_records == 0 or not empty:
+            self._current_ms = asked_ms
         self._metrics.gauge(catalogue.LAG_RECORDS, position.lag_records)
         if position.lag_records == 0:
             self._oldest_waiting_ms = None

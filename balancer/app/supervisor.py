@@ -16,6 +16,7 @@ from typing import Final
 from balancer.app import catalogue
 from balancer.app.agenda import Agenda, covers_present, share_ms
 from balancer.app.cycle import Cycle, CycleLimits, Desk
+from balancer.app.fellows import Board, Fellows
 from balancer.app.history import RoundHistory
 from balancer.app.ingest import Ingest
 from balancer.app.view import DistributionView
@@ -78,6 +79,7 @@ class Supervisor:
         cycle: Cycle,
         ingest: Ingest,
         repository: Repository,
+        board: Board,
         store: DocumentStore,
         view: DistributionView,
         clock: Clock,
@@ -95,6 +97,7 @@ class Supervisor:
         self._history = RoundHistory(repository, clock, metrics, limits.round_ms)
         self._limits = limits
         self._options = options
+        self._fellows = Fellows(board, options.holder, limits.round_ms)
         self._held: dict[int, _Held] = {}
         self._destinations: dict[str, Destination] | None = None
         self._of_shard: dict[int, list[Destination]] = {}
@@ -109,10 +112,20 @@ class Supervisor:
 
     def note_change(self, destinations: Collection[str]) -> None:
         """Take note of hellos and goodbyes for these destinations: an early round is due."""
-        for name in destinations:
-            held = self._held.get(shard_of(name, self._view.shards))
-            if held is not None:
-                held.agenda.ask_early()
+        shards = {shard_of(name, self._view.shards) for name in destinations}
+        self._ask_early(shards)
+        led_elsewhere = {
+            shard
+            for shard in shards
+            if (held := self._held.get(shard)) is None or not self._leads(held)
+        }
+        if led_elsewhere:
+            self._fellows.tell(led_elsewhere)
+
+    def _ask_early(self, shards: Collection[int]) -> None:
+        for shard in shards:
+            if shard in self._held:
+                self._held[shard].agenda.ask_early()
         self._wake.set()
 
     def look_at_destinations(self) -> None:
@@ -125,6 +138,7 @@ class Supervisor:
         """Run until told to stop, then stop in order; takes at most about seven seconds for it."""
         ingest = asyncio.create_task(self._kept_alive("ingest", self._ingest_once))
         leases = asyncio.create_task(self._kept_alive("leases", self._renew))
+        fellows = asyncio.create_task(self._kept_alive("fellows", self._exchange))
         others = [
             asyncio.create_task(self._kept_alive(name, once))
             for name, once in (
@@ -147,12 +161,13 @@ class Supervisor:
                 _ended(self._rounds, STOP_ROUNDS_SECONDS),
                 _ended([ingest], STOP_INGEST_SECONDS),
             )
-            await _ended([leases], 0)
+            await _ended([leases, fellows], 0)
             await _ended([asyncio.create_task(self._release())], STOP_LEASES_SECONDS)
 
     async def _release(self) -> None:
         with contextlib.suppress(BalancerError):
             await self._repository.release_leases(self._options.holder)
+            await self._fellows.leave()
 
     async def _kept_alive(self, name: str, once: Callable[[], Awaitable[None]]) -> None:
         """Call ``once`` again and again; after a failure with a pause that grows."""
@@ -174,6 +189,11 @@ class Supervisor:
 
     async def _ingest_once(self) -> None:
         await self._ingest.run(self._stop_ingest)
+
+    async def _exchange(self) -> None:
+        await self._fellows.once(
+            self._clock.now_ms(), self._ingest.view(), self._ingest.partitions, self._ask_early
+        )
 
     # ---------------------------------------------------------------- leases
 
@@ -266,9 +286,8 @@ class Supervisor:
         agenda, shard = held.agenda, held.desk.shard
         agenda.begin(kind, self._clock.now_ms())
         try:
-            await self._cycle.run(
-                held.desk, kind, self._ingest.view(), may_publish=lambda: self._leads(held)
-            )
+            ingest = self._fellows.view(self._ingest.view())
+            await self._cycle.run(held.desk, kind, ingest, may_publish=lambda: self._leads(held))
             agenda.succeed()
         except BalancerError as error:
             agenda.fail(kind, self._clock.now_ms())

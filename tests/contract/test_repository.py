@@ -11,6 +11,7 @@ import pytest
 
 from balancer.adapters.postgres.repository import PostgresRepository
 from balancer.adapters.postgres.schema import migrate
+from balancer.app.agenda import largest_epoch_by
 from balancer.core.memory import Memory
 from balancer.core.model import (
     Destination,
@@ -320,3 +321,12 @@ async def test_a_lease_brings_its_memory_to_whoever_takes_it_and_not_at_each_ren
     assert await ask("b", T0 + 60, {}) == [Memory(), Memory()]  # held by another
     assert await ask("b", T0 + 150, {0: 1}) == [memory, memory]  # known under an older number
     assert await ask("b", T0 + 160, {0: 2, 1: 2}) == [Memory(), Memory()]
+
+
+async def test_an_epoch_that_nobody_can_have_reached_hides_no_other(
+    repository: Repository,
+) -> None:
+    for host, epoch in (("a", 7), ("liar", largest_epoch_by(T0) + 1), ("b", 9)):
+        await repository.store_batches([batch(host, epochs={0: epoch})])
+    rows = await repository.load_shard(0, [], now_ms=T0, ttl_ms=TTL_MS, keep_ms=KEEP_MS)
+    assert rows.largest_reported_epoch == 9

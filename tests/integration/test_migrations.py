@@ -13,6 +13,7 @@ import pytest
 
 from balancer.adapters.postgres.repository import PostgresRepository
 from balancer.adapters.postgres.schema import VERSION_TABLE, migrate, newest_revision
+from balancer.app.fellows import Reader
 from balancer.commands import main
 from balancer.core.model import Destination
 from balancer.errors import RefusedError, SchemaError, UnavailableError
@@ -25,6 +26,7 @@ T0 = 1_800_000_000_000
 TABLES = (
     *("destination", "member", "acknowledgement", "usage", "lease", "reason"),
     *("history_round", "history_destination", "history_span", "history_detail"),
+    *("reader", "change"),
 )
 
 
@@ -94,16 +96,17 @@ async def test_a_schema_in_use_is_brought_up_to_date_with_all_that_is_in_it(
     postgres_dsn: str,
 ) -> None:
     await asyncio.to_thread(migrate, postgres_dsn)
-    tables = ", ".join(f"permit_{name}" for name in TABLES if name.startswith("history"))
+    later = [name for name in TABLES if name.startswith("history")] + ["reader", "change"]
+    tables = ", ".join(f"permit_{name}" for name in later)
     await run(
         postgres_dsn, f"DROP TABLE {tables}", f"UPDATE {VERSION_TABLE} SET version_num='0001'"
     )
     repository = await PostgresRepository.open(postgres_dsn, pool_size=1)
     try:
         await repository.store_batches([batch()])  # the version before, still at work
-        with pytest.raises(SchemaError, match="is 0001, this version needs 0002"):
+        with pytest.raises(SchemaError, match="is 0001, this version needs 0003"):
             await repository.check_schema()
-        assert await asyncio.to_thread(migrate, postgres_dsn) == "0002"
+        assert await asyncio.to_thread(migrate, postgres_dsn) == "0003"
         await repository.check_schema()
         rows = await repository.load_shard(0, ["db"], now_ms=T0, ttl_ms=1000, keep_ms=1000)
         assert [usage.used for usage in rows.usage] == [5]
@@ -120,6 +123,9 @@ async def test_a_role_that_may_only_use_rows_is_enough_to_run(runtime_dsn: str) 
         assert (await repository.store_batches([batch()])).written == 1
         await repository.put_destination(Destination("db", 10, changed_at_ms=T0))
         await repository.acquire_leases("a", [0], now_ms=T0, ttl_ms=1000)
+        await repository.note_changes([0])
+        await repository.exchange(Reader("a", T0, 0, (0,)), forget_before_ms=0, limit=1)
+        await repository.remove_reader("a")
         assert await repository.record_epoch(0, 1, 8, valid_until_ms=T0, memory=memory_of(1))
         assert await repository.remove_expired(now_ms=T0 + 10, ttl_ms=5, keep_ms=5, limit=10) == 2
         await repository.store_round(round_of(reason("a")))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from balancer.app.agenda import largest_epoch_by
+from balancer.app.fellows import Reader, Seen
 from balancer.core.memory import Memory
 from balancer.core.model import Destination, MemberRecord, Usage
 from balancer.errors import BalancerError, ConflictError
@@ -42,6 +44,8 @@ class FakeRepository(FakeHistory):
         self._acknowledged: dict[tuple[int, str, str], tuple[int, int]] = {}
         self._destinations: dict[str, Destination] = {}
         self._leases: dict[int, _Lease] = {}
+        self._readers: dict[str, Reader] = {}
+        self._changes: dict[int, int] = {}
 
     async def check_schema(self) -> None:
         return
@@ -122,7 +126,11 @@ class FakeRepository(FakeHistory):
                 if entry.destination in destinations and now_ms - entry.seen_ms < ttl_ms
             ),
             largest_reported_epoch=max(
-                (epoch for key, (epoch, _) in self._acknowledged.items() if key[0] == shard),
+                (
+                    epoch
+                    for key, (epoch, _) in self._acknowledged.items()
+                    if key[0] == shard and epoch <= largest_epoch_by(now_ms)
+                ),
                 default=0,
             ),
         )
@@ -202,6 +210,23 @@ class FakeRepository(FakeHistory):
         lease.epoch, lease.memory = epoch, memory
         lease.valid_until_ms = max(lease.valid_until_ms, valid_until_ms)
         return True
+
+    async def exchange(self, reader: Reader, *, forget_before_ms: int, limit: int) -> Seen:
+        self._readers[reader.name] = reader
+        self._readers = {
+            name: entry
+            for name, entry in self._readers.items()
+            if entry.heard_ms >= forget_before_ms
+        }
+        found = sorted(self._readers.values(), key=lambda entry: entry.heard_ms, reverse=True)
+        return Seen(tuple(found[:limit]), dict(self._changes))
+
+    async def note_changes(self, shards: Collection[int]) -> None:
+        for shard in set(shards):
+            self._changes[shard] = self._changes.get(shard, 0) + 1
+
+    async def remove_reader(self, name: str) -> None:
+        self._readers.pop(name, None)
 
     async def release_leases(self, holder: str) -> None:
         for lease in self._leases.values():

@@ -89,7 +89,8 @@ class FakeUsageLog:
             len(self.topic.records.get(partition, [])) - self._positions[partition]
             for partition in self._assigned
         )
-        return LogPosition(len(self._assigned), lag, is_assigned=self.is_assigned)
+        partitions = tuple(sorted(self._assigned))
+        return LogPosition(partitions, lag, is_assigned=self.is_assigned)
 
     async def reject(self, record: UsageRecord, reason: RejectReason, detail: str) -> None:
         self._check()

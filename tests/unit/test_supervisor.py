@@ -120,6 +120,7 @@ class Process:
             cycle=self.cycle,
             ingest=self.ingest,
             repository=repository,
+            board=repository,
             store=self.store,
             view=self.view,
             clock=clock,
@@ -202,6 +203,20 @@ async def test_of_two_processes_one_leads_and_the_other_serves_what_it_publishes
             await until(lambda: leader.has_share("a") and other.has_share("a"))
             assert not other.leads()
             assert other.epoch() == leader.epoch()
+
+
+async def test_a_hello_and_a_goodbye_read_by_another_process_are_planned_by_the_leader(
+    shared: Shared,
+) -> None:
+    async with Process(replace(shared, topic=FakeTopic()), "one").running() as leader:
+        await until(leader.leads)
+        async with Process(shared, "two").running() as other:
+            await until(lambda: other.supervisor._fellows._changes is not None)
+            send(shared, "a")
+            await until(lambda: leader.has_share("a"))
+            send(shared, "a", MemberState.LEAVING)
+            await until(lambda: not leader.has_share("a"))
+            assert not other.leads()
 
 
 async def test_stopping_lets_the_lease_go_so_that_another_leads_at_once(shared: Shared) -> None:

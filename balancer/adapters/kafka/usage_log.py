@@ -216,7 +216,8 @@ class KafkaUsageLog:
                 end = consumer.highwater(place)
                 # Not fetched yet: nobody knows, so it counts as behind.
                 lag += 1 if end is None else max(0, end - await consumer.position(place))
-        return LogPosition(len(assigned), lag, is_assigned=self._assignment.is_told)
+        partitions = tuple(sorted(place.partition for place in assigned))
+        return LogPosition(partitions, lag, is_assigned=self._assignment.is_told)
 
     async def reject(self, record: UsageRecord, reason: RejectReason, detail: str) -> None:
         """See the port."""

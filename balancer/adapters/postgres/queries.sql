@@ -47,8 +47,9 @@ LEFT JOIN permit_acknowledgement a
 WHERE $2::bigint - m.seen_ms < $3::bigint;
 
 -- name: largest_reported_epoch
--- The largest epoch that anybody reported to hold of a shard.
-SELECT coalesce(max(epoch), 0) FROM permit_acknowledgement WHERE shard = $1::integer;
+-- The largest epoch that anybody reported to hold of a shard; none that nobody can have reached.
+SELECT coalesce(max(epoch), 0) FROM permit_acknowledgement
+WHERE shard = $1::integer AND epoch <= $2::bigint;
 
 -- name: known_host
 -- Whether any member under a host name is on record.
@@ -121,6 +122,37 @@ WHERE shard = ANY($1::integer[]) ORDER BY shard;
 UPDATE permit_lease SET epoch = $3::bigint, memory = $5::jsonb,
     valid_until_ms = greatest(valid_until_ms, $4::bigint)
 WHERE shard = $1::integer AND number = $2::bigint AND epoch < $3::bigint;
+
+-- name: tell_reader
+-- Leave a reader's account of itself.
+INSERT INTO permit_reader (reader, heard_ms, lag_ms, partitions)
+VALUES ($1::text, $2::bigint, $3::bigint, $4::integer[])
+ON CONFLICT (reader) DO UPDATE
+SET heard_ms = excluded.heard_ms, lag_ms = excluded.lag_ms, partitions = excluded.partitions;
+
+-- name: list_readers
+-- The readers heard of last.
+SELECT reader, heard_ms, lag_ms, partitions FROM permit_reader
+WHERE heard_ms >= $1::bigint ORDER BY heard_ms DESC LIMIT $2::integer;
+
+-- name: forget_readers
+-- Remove readers that were not heard of for long; one that is just speaking stays.
+DELETE FROM permit_reader WHERE reader IN (
+    SELECT reader FROM permit_reader WHERE heard_ms < $1::bigint FOR UPDATE SKIP LOCKED);
+
+-- name: remove_reader
+-- Take away the account of a reader that leaves.
+DELETE FROM permit_reader WHERE reader = $1::text;
+
+-- name: note_changes
+-- Somebody of these shards came or left.
+INSERT INTO permit_change AS stored (shard, number)
+SELECT shard, 1 FROM unnest($1::integer[]) AS shard ORDER BY shard
+ON CONFLICT (shard) DO UPDATE SET number = stored.number + 1;
+
+-- name: list_changes
+-- How often each shard was spoken of.
+SELECT shard, number FROM permit_change;
 
 -- name: release_leases
 -- Let go of every lease held, keeping its record.

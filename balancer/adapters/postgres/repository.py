@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, Self
 
 import asyncpg
@@ -18,6 +18,8 @@ from balancer.adapters.postgres.calls import CONNECT_SECONDS, affected, translat
 from balancer.adapters.postgres.history import PostgresHistory
 from balancer.adapters.postgres.schema import check_schema, connecting
 from balancer.adapters.postgres.statements import STATEMENTS
+from balancer.app.agenda import largest_epoch_by
+from balancer.app.fellows import Reader, Seen
 from balancer.core.memory import Memory
 from balancer.core.model import Destination
 from balancer.errors import ConflictError, UnavailableError
@@ -33,7 +35,7 @@ CLOSE_SECONDS: Final = 1
 
 
 class PostgresRepository(PostgresHistory):
-    """`balancer.ports.Repository` on a pool of connections."""
+    """`balancer.ports.Repository` and `balancer.app.fellows.Board` on a pool of connections."""
 
     @classmethod
     async def open(cls, dsn: str, *, pool_size: int = 8) -> Self:
@@ -105,7 +107,9 @@ class PostgresRepository(PostgresHistory):
                 STATEMENTS["load_usage"], list(destinations), now_ms, ttl_ms
             )
             members = await connection.fetch(STATEMENTS["load_members"], shard, now_ms, keep_ms)
-            largest = await connection.fetchval(STATEMENTS["largest_reported_epoch"], shard)
+            largest = await connection.fetchval(
+                STATEMENTS["largest_reported_epoch"], shard, largest_epoch_by(now_ms)
+            )
         return ShardRows(
             members=tuple(rows.to_member(dict(row)) for row in members),
             usage=tuple(rows.to_usage(tuple(row)) for row in usage),
@@ -212,6 +216,38 @@ class PostgresRepository(PostgresHistory):
             "record an epoch", "record_epoch", shard, number, epoch, valid_until_ms, text
         )
         return count > 0
+
+    async def exchange(self, reader: Reader, *, forget_before_ms: int, limit: int) -> Seen:
+        """See the board."""
+        async with (
+            translated("exchange what readers know"),
+            self._pool.acquire(timeout=CONNECT_SECONDS) as connection,
+        ):
+            await connection.execute(
+                STATEMENTS["tell_reader"],
+                reader.name,
+                reader.heard_ms,
+                reader.lag_ms,
+                list(reader.partitions),
+            )
+            await connection.execute(STATEMENTS["forget_readers"], forget_before_ms)
+            readers = await connection.fetch(STATEMENTS["list_readers"], forget_before_ms, limit)
+            changes = await connection.fetch(STATEMENTS["list_changes"])
+        return Seen(
+            tuple(
+                Reader(row["reader"], row["heard_ms"], row["lag_ms"], tuple(row["partitions"]))
+                for row in readers
+            ),
+            {row["shard"]: row["number"] for row in changes},
+        )
+
+    async def note_changes(self, shards: Collection[int]) -> None:
+        """See the board."""
+        await self._execute("note who came or left", "note_changes", sorted(set(shards)))
+
+    async def remove_reader(self, name: str) -> None:
+        """See the board."""
+        await self._execute("take a reader's account away", "remove_reader", name)
 
     async def release_leases(self, holder: str) -> None:
         """See the port."""

@@ -1,0 +1,163 @@
+"""What replicas tell one another: who came or left, and how far behind each reader is.
+
+Each replica leaves one row with what it reads of the log and how far behind it is, and a number a
+shard that grows with each hello and goodbye read by somebody who does not plan that shard. Decides
+how far behind all readers together are, and when a leader must look. Knows no driver and no rule of
+planning; the board behind it is the repository.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from balancer.core.learning import IngestView
+
+LOOK_MAX_MS: Final = 1_000
+LOOK_MIN_MS: Final = 100
+LOOKS_A_ROUND: Final = 6
+
+FORGET_MS: Final = 3_600_000
+"""Who was not heard of for so long is forgotten: what it left unread is too old to count."""
+
+READERS_MAX: Final = 1_000
+"""So many readers, the ones heard of last, are looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """One replica's account of its reading.
+
+    Attributes:
+        name: the replica's, unlike that of any other.
+        heard_ms: when it said so.
+        lag_ms: age of the oldest report that it had not stored then; 0 where all were.
+        partitions: those of the log that it reads.
+    """
+
+    name: str
+    heard_ms: int
+    lag_ms: int
+    partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What stands on the board: the readers, and how often each shard was spoken of."""
+
+    readers: tuple[Reader, ...]
+    changes: Mapping[int, int]
+
+
+class Board(Protocol):
+    """Where replicas leave word for one another; every call is bounded and cheap."""
+
+    async def exchange(self, reader: Reader, *, forget_before_ms: int, limit: int) -> Seen:
+        """Leave a reader's account and return what stands there, its own included.
+
+        Readers that were last heard of before an instant are removed; at most ``limit`` are
+        returned, those heard of last.
+        """
+        ...
+
+    async def note_changes(self, shards: Collection[int]) -> None:
+        """Raise the numbers of these shards: somebody came or left."""
+        ...
+
+    async def remove_reader(self, name: str) -> None:
+        """Take away the account of a reader that leaves in order."""
+        ...
+
+
+def look_ms(round_ms: int) -> int:
+    """Return how far apart two looks at the board are: a second, less where rounds are short."""
+    return max(LOOK_MIN_MS, min(LOOK_MAX_MS, round_ms // LOOKS_A_ROUND))
+
+
+def worst_lag_ms(readers: Sequence[Reader], now_ms: int, *, read_here: Collection[int]) -> int:
+    """Return how far behind the other readers are: the worst of those who read something.
+
+    An account ages: who said nothing since may be behind by so much more. It counts until each of
+    its partitions is read by somebody heard of later, so that a reader that died counts as lagging
+    until the group has given them away, and no longer. The asker speaks last, for ``read_here``.
+    """
+    worst_ms = 0
+    read_later = set(read_here)
+    for reader in sorted(readers, key=lambda entry: entry.heard_ms, reverse=True):
+        if not read_later.issuperset(reader.partitions):
+            worst_ms = max(worst_ms, reader.lag_ms + max(0, now_ms - reader.heard_ms))
+        read_later.update(reader.partitions)
+    return worst_ms
+
+
+class Fellows:
+    """One replica's dealings with the board; `once` is called again and again."""
+
+    def __init__(self, board: Board, name: str, round_ms: int) -> None:
+        self._board = board
+        self._name = name
+        self._look_ms = look_ms(round_ms)
+        self._pending: set[int] = set()
+        self._called = asyncio.Event()
+        self._changes: Mapping[int, int] | None = None
+        self._worst_lag_ms = 0
+
+    def tell(self, shards: Collection[int]) -> None:
+        """Tell whoever leads these shards, at once, that somebody came or left."""
+        self._pending.update(shards)
+        self._called.set()
+
+    def view(self, own: IngestView) -> IngestView:
+        """Return what this replica knows of ingest as that of all: the worst lag counts."""
+        return replace(own, lag_ms=max(own.lag_ms, self._worst_lag_ms))
+
+    async def once(
+        self,
+        now_ms: int,
+        own: IngestView,
+        partitions: Collection[int],
+        on_change: Callable[[Collection[int]], None],
+    ) -> None:
+        """Leave word, look, tell ``on_change`` the shards spoken of since, and wait a little.
+
+        Raises:
+            UnavailableError: what was to be told is told the next time.
+        """
+        self._called.clear()
+        await self._note()
+        seen = await self._board.exchange(
+            Reader(self._name, now_ms, own.lag_ms, tuple(sorted(partitions))),
+            forget_before_ms=now_ms - FORGET_MS,
+            limit=READERS_MAX,
+        )
+        self._worst_lag_ms = worst_lag_ms(
+            [reader for reader in seen.readers if reader.name != self._name],
+            now_ms,
+            read_here=partitions,
+        )
+        known, self._changes = self._changes, seen.changes
+        if known is not None:
+            spoken_of = {
+                shard for shard, number in seen.changes.items() if number != known.get(shard, 0)
+            }
+            if spoken_of:
+                on_change(spoken_of)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._look_ms / 1000):
+                await self._called.wait()
+
+    async def _note(self) -> None:
+        pending, self._pending = self._pending, set()
+        if pending:
+            try:
+                await self._board.note_changes(pending)
+            except BaseException:
+                self._pending |= pending
+                raise
+
+    async def leave(self) -> None:
+        """Say goodbye: what it read is no longer this replica's to answer for."""
+        await self._board.remove_reader(self._name)
