@@ -108,8 +108,7 @@ def plan_destination(
     """
     policy = destination.policy
     live = {} if destination.removed else _at_most(accounts, before)
-    left = {member for member, record in members.items() if record.left_ms is not None}
-    trails = known.follow(list(live), left)
+    trails = known.follow(list(live))
     wishes, trails = _wishes(live, trails, terms, policy, round_ms, now_ms, notes=notes_demand)
     promises = _promises(terms, documents, members, live)
     reserved = ints(promises.kept.get(member, 0) for member in wishes.members)
@@ -209,7 +208,9 @@ def _wishes(
     usages = [live[member] for member in trails.members]
     accounts = Accounts.of(usages, window_ms)
     asked = demands(accounts, even_permits, trails.enough)
-    # Of whom nothing is known yet wants what is common here, at most the even share.
+    # Who has only said hello goes on where it, or one of its host before it, was; of whom nothing
+    # is known yet wants what is common here, at most the even share.
+    asked = np.where(accounts.is_new(), np.maximum(asked, trails.last()), asked)
     is_unknown = (accounts.granted == 0) & (trails.rounds == 0)
     reported = np.sort(asked[~is_unknown])
     common = even_permits

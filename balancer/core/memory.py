@@ -6,7 +6,7 @@ on it: what is still promised is read from documents. What the past lets expect 
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -25,10 +25,11 @@ BUSIEST: Final = 10_000
 
 
 RESTING_ROUNDS: Final = 10
-"""Who is not heard of, and has not said goodbye, is remembered for so many rounds more.
+"""Who is not live any more is remembered for so many rounds.
 
-Where reports were held up for longer than they count, everybody is back at once, and planning from
-nothing would split evenly."""
+Where reports were held up for longer than they count, everybody is back at once; and who comes
+under the name of one that ended mostly goes on with its work. Planning from nothing would split
+evenly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +70,11 @@ class Trails:
     resting: Mapping[Member, Rest] = field(default_factory=dict)
     round_number: int = 0
 
-    def follow(self, members: Sequence[Member], left: Container[Member] = ()) -> Trails:
+    def follow(self, members: Sequence[Member]) -> Trails:
         """Return the trails of exactly ``members``: known ones first, in their order here.
 
-        New ones follow in the order given, with what was remembered of them, if anything. Those
-        dropped are remembered unless they have ``left``.
+        New ones follow in the order given, with what was remembered of them or of one of the same
+        host that is not live, if anything.
         """
         wanted = set(members)
         if len(wanted) == len(self.members) and wanted.issuperset(self.members):
@@ -82,8 +83,7 @@ class Trails:
         known = {self.members[row] for row in rows}
         new = [member for member in members if member not in known]
         picked = ints([*rows, *[-1] * len(new)])
-        resting = {member: rest for member, rest in self.resting.items() if member not in wanted}
-        resting.update(self._rests(wanted, left))
+        resting = {**self.resting, **self._rests(wanted)}
         followed = Trails(
             members=(*(self.members[row] for row in rows), *new),
             peak=_picked(self.peak, picked),
@@ -95,13 +95,24 @@ class Trails:
             resting=resting,
             round_number=self.round_number,
         )
-        for row, member in enumerate(new, len(rows)):
-            rest = self.resting.get(member)
-            if rest is not None:
-                followed._wake(row, rest)
+        for row, rested in list(followed._remembered(new, len(rows))):
+            followed._wake(row, resting.pop(rested))
         return followed
 
-    def _rests(self, wanted: Container[Member], left: Container[Member]) -> dict[Member, Rest]:
+    def _remembered(self, new: Sequence[Member], row: int) -> Iterator[tuple[int, Member]]:
+        """Yield (row, whose rest it takes) of new members; each rest is taken once."""
+        own = [(number, member) for number, member in enumerate(new, row) if member in self.resting]
+        yield from own
+        taken = {member for _, member in own}
+        by_host: dict[str, list[Member]] = {}
+        for member in self.resting:
+            if member not in taken:
+                by_host.setdefault(member[0], []).append(member)
+        for number, member in enumerate(new, row):
+            if member not in taken and by_host.get(member[0]):
+                yield number, by_host[member[0]].pop()
+
+    def _rests(self, wanted: Container[Member]) -> dict[Member, Rest]:
         return {
             member: Rest(
                 peak=int(self.peak[row]),
@@ -112,7 +123,7 @@ class Trails:
                 since_round=self.round_number,
             )
             for row, member in enumerate(self.members)
-            if member not in wanted and member not in left
+            if member not in wanted
         }
 
     def _wake(self, row: int, rest: Rest) -> None:
@@ -140,6 +151,10 @@ class Trails:
             },
             round_number=self.round_number + 1,
         )
+
+    def last(self) -> Ints:
+        """Return the demands of the last round; 0 where there was none."""
+        return self.recent[-1] if self.recent else zeros(len(self.members))
 
     def low_water(self) -> Ints:
         """Return the least demands of the last three rounds; 0 before there were three."""

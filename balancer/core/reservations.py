@@ -77,7 +77,7 @@ def reserved_permits(
             continue
         epoch = record.acknowledged_epoch
         seen_ms = record.acknowledged_ms
-        if seen_ms >= start_ms or published_ms.get(epoch, seen_ms + 1) > seen_ms:
+        if seen_ms >= start_ms or published_ms.get(epoch, seen_ms) >= seen_ms:
             epoch = 0
         by_epoch.setdefault(epoch, []).append(member)
     reserved: dict[Member, tuple[int, int]] = {}

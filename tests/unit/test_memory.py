@@ -34,8 +34,10 @@ def test_all_may_be_away_at_once() -> None:
     assert dict(zip(back.members, back.enough.tolist(), strict=True)) == {A: 10, B: 20}
 
 
-def test_who_said_goodbye_is_forgotten() -> None:
-    assert both_for_three_rounds().follow([A], left={B}).resting == {}
+def test_one_that_comes_under_the_name_of_one_that_ended_goes_on_where_that_was() -> None:
+    trails = both_for_three_rounds().follow([A, ("b", "2"), ("b", "3"), ("c", "1")])
+    assert trails.last().tolist() == [10, 20, 0, 0]
+    assert trails.resting == {}
 
 
 def test_who_stays_away_is_forgotten_in_the_end() -> None:
