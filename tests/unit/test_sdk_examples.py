@@ -33,7 +33,29 @@ def test_the_example_without_servers_shows_exact_shares() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["blocking_worker.py", "asyncio_worker.py"])
+ADAPTERS = {
+    "adapters_http.py": [
+        "httpx 0 served",
+        "httpx 1 served",
+        "httpx 2 no permit",
+        "aiohttp 0 served",
+        "aiohttp 1 served",
+        "aiohttp 2 no permit",
+    ],
+    "adapters_threads.py": ["delivered: 3", "no permit: 2"],
+    "adapters_celery.py": ["delivered: [0, 1, 2]", "permits used: 3"],
+}
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_an_adapters_example_runs_without_servers(name: str) -> None:
+    done = run(name)
+    assert (done.returncode, done.stdout.splitlines()) == (0, ADAPTERS[name]), done.stderr
+
+
+@pytest.mark.parametrize(
+    "name", ["blocking_worker.py", "asyncio_worker.py", "adapters_aiokafka.py"]
+)
 def test_an_example_without_settings_names_the_first_one_missing(name: str) -> None:
     done = run(name)
     assert done.returncode == 1

@@ -1,0 +1,158 @@
+"""The celery adapter, in real celery workers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from celery import Celery, Task
+from celery.contrib.testing.worker import start_worker
+
+from tests.support.real_clients import await_condition
+from worker_sdk import ConfigurationError, PermitClient, PermitTimeout
+from worker_sdk.adapters.celery import permit_task
+from worker_sdk.testing import InMemoryBalancer, ManualClock, wait_until_ready
+
+WAIT_SECONDS = 20.0
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@contextmanager
+def working(app: Celery) -> Iterator[None]:
+    with start_worker(app, perform_ping_check=False, pool="solo", shutdown_timeout=WAIT_SECONDS):
+        yield
+
+
+@pytest.fixture
+def app() -> Celery:
+    return Celery("orders", broker="memory://", backend="cache+memory://", set_as_current=False)
+
+
+@pytest.fixture
+def client(permit_clock: ManualClock) -> Iterator[PermitClient]:
+    client = InMemoryBalancer({"db": 2}).client(clock=permit_clock)
+    yield client
+    client.close()
+
+
+def test_a_task_without_a_permit_goes_back_and_runs_with_the_next_window(
+    app: Celery, client: PermitClient, permit_clock: ManualClock
+) -> None:
+    done: list[tuple[int, int]] = []
+    put_back: list[object] = []
+    base = permit_task(client, "db", wait_seconds=0.05)
+
+    class Watched(base):  # type: ignore[misc, valid-type]  # celery has no types
+        abstract = True
+
+        def on_retry(self, *_: object) -> None:
+            put_back.append(self.request.id)
+            permit_clock.advance(60)
+
+    @app.task(base=Watched, bind=True, max_retries=0)  # type: ignore[untyped-decorator]
+    def deliver(task: Task, number: int) -> None:
+        done.append((number, task.request.retries))
+
+    with working(app):
+        wait_until_ready(client)
+        to_next_ms = 60_000 - permit_clock.now_ms % 60_000
+        permit_clock.advance(to_next_ms / 1000 - 0.5)
+        for number in range(3):
+            deliver.delay(number)
+        await_condition(lambda: len(done) == 3, "all have run")
+    assert done == [(0, 0), (1, 0), (2, 0)]  # not even one retry was used up
+    assert len(put_back) == 1
+
+
+def test_a_task_that_is_called_takes_a_permit_or_says_that_there_is_none(
+    app: Celery, client: PermitClient
+) -> None:
+    @app.task(base=permit_task(client, "db", wait_seconds=0.05))  # type: ignore[untyped-decorator]
+    def deliver(number: int) -> int:
+        return number + 1
+
+    client.start()
+    wait_until_ready(client)
+    assert [deliver(1), deliver(2)] == [2, 3]
+    with pytest.raises(PermitTimeout):
+        deliver(3)
+    with pytest.raises(PermitTimeout):
+        deliver.apply(args=(3,), throw=True)
+    assert client.destination("db").state.used == 2
+
+
+def test_a_destination_that_the_client_does_not_know_is_refused_at_once(
+    client: PermitClient,
+) -> None:
+    with pytest.raises(ConfigurationError, match="'other'"):
+        permit_task(client, "other")
+
+
+PREFORK = """
+import os
+from celery import Celery
+from worker_sdk.adapters.celery import permit_task
+from worker_sdk.testing import InMemoryBalancer
+from worker_sdk.transports.memory import MemorySink
+
+folder = os.environ["FOLDER"]
+app = Celery("orders", broker="filesystem://")
+app.conf.broker_transport_options = {
+    "data_folder_in": folder, "data_folder_out": folder, "control_folder": folder + "/control",
+}
+
+def note(line):
+    with open(os.environ["NOTES"], "a") as notes:
+        notes.write(line + "\\n")
+
+class Balancer(InMemoryBalancer):
+    def _take(self, batch):
+        super()._take(batch)
+        note(f"{batch.state} {batch.instance} {os.getpid()}")
+
+client = Balancer({"db": 1000}).client()
+
+@app.task(base=permit_task(client, "db", wait_seconds=20))
+def deliver(number):
+    note(f"delivered {client.state.instance} {os.getpid()}")
+"""
+
+
+def test_each_process_of_a_worker_is_a_member_and_says_goodbye(tmp_path: Path) -> None:
+    notes, folder = tmp_path / "notes", tmp_path / "queue"
+    folder.mkdir()
+    (tmp_path / "prefork_orders.py").write_text(PREFORK)
+    environment = os.environ | {
+        "PYTHONPATH": f"{ROOT}:{tmp_path}", "FOLDER": str(folder), "NOTES": str(notes),
+    }  # fmt: skip
+    ask = "import prefork_orders as o; [o.deliver.delay(n) for n in range(6)]"
+    subprocess.run(
+        [sys.executable, "-c", ask], env=environment, check=True, timeout=60, cwd=tmp_path
+    )
+    options = ["--pool=prefork", "--concurrency=2", "--loglevel=error", "--without-gossip"]
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "celery", "-A", "prefork_orders", "worker", *options],
+        env=environment,
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        await_condition(
+            lambda: notes.exists() and notes.read_text().count("delivered") == 6, "all ran", 60
+        )
+        worker.terminate()
+        worker.wait(WAIT_SECONDS)
+    finally:
+        worker.kill()
+        worker.wait(WAIT_SECONDS)
+    lines = [tuple(line.split()) for line in notes.read_text().splitlines()]
+    members = {what: {line[1:] for line in lines if line[0] == what} for what, *_ in lines}
+    assert len(members["starting"]) == 2
+    assert members["delivered"] <= members["starting"] == members["leaving"]
+    assert worker.pid not in {int(pid) for _, _, pid in lines}
