@@ -168,6 +168,14 @@ class PermitClient:
         member = self._lives.last
         return client_state(self._lives.present() if member is None else member)
 
+    @property
+    def has_state(self) -> bool:
+        """Whether `state` tells of this process without beginning anything.
+
+        It does not before the start, nor in a forked child before its first use.
+        """
+        return self._lives.last is not None
+
     def _rebind(self, member: Member | None) -> None:
         for handle in self._handles.values():
             handle.rebind(member)

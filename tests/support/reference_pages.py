@@ -5,15 +5,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic_core import PydanticUndefined
 
-from balancer.app.catalogue import CATALOGUE
+from balancer.app.catalogue import CATALOGUE, Metric
 from balancer.settings import EXAMPLES, PREFIX, Settings
 from balancer.simulation.catalogue import CATALOGUE as SCENARIOS
 from balancer.simulation.demanded import Demanded
+from worker_sdk.metrics import CATALOGUE as WORKER_CATALOGUE
+from worker_sdk.metrics import Measure
 from worker_sdk.wire.shares import POINTS
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
@@ -55,23 +58,44 @@ def _example(name: str) -> str:
 
 def metrics_page() -> str:
     """Return the page of metrics."""
-    rows = [
-        f"| `{metric.name}` | {metric.kind} | {metric.unit} | "
-        f"{', '.join(f'`{label}`' for label in metric.labels)} | {metric.meaning} |"
-        for metric in CATALOGUE
-    ]
     return "\n".join(
         [
             "# Metrics of the balancer",
             "",
             "`GET /metrics`, in the text format of Prometheus.",
             "",
-            "| name | kind | unit | labels | meaning |",
-            "|---|---|---|---|---|",
-            *rows,
+            *_metrics_table(CATALOGUE),
             "",
         ]
     )
+
+
+def worker_metrics_page() -> str:
+    """Return the page of a worker's metrics."""
+    return "\n".join(
+        [
+            "# Metrics of a worker",
+            "",
+            "For Prometheus by `worker_sdk.adapters.prometheus`. For OpenTelemetry by",
+            "`worker_sdk.adapters.opentelemetry`, where `permit_client_used_permits_total` is",
+            "`permit.client.used_permits`. Counters count from the client's start.",
+            "",
+            *_metrics_table(WORKER_CATALOGUE),
+            "",
+        ]
+    )
+
+
+def _metrics_table(catalogue: Sequence[Metric | Measure]) -> list[str]:
+    return [
+        "| name | kind | unit | labels | meaning |",
+        "|---|---|---|---|---|",
+        *(
+            f"| `{metric.name}` | {metric.kind} | {metric.unit} | "
+            f"{', '.join(f'`{label}`' for label in metric.labels)} | {metric.meaning} |"
+            for metric in catalogue
+        ),
+    ]
 
 
 def scenarios_page() -> str:
@@ -119,6 +143,7 @@ def _demands(demanded: Demanded) -> str:
 PAGES = {
     "settings.md": settings_page,
     "metrics.md": metrics_page,
+    "worker-metrics.md": worker_metrics_page,
     "scenarios.md": scenarios_page,
 }
 
