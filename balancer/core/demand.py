@@ -27,6 +27,9 @@ SLACK_PARTS: Final = 4
 GROWTH_PERCENT: Final = 110
 """Without time to spare for the first time, a member is believed to want so much of enough."""
 
+POOL_DIFFERENCE: Final = 1
+"""Numbers of waiters that differ by so much are the same pool: one of it may be at work."""
+
 SHORTEST_PART: Final = 10
 """A stretch counts as at least this part of a window, so that a short one is not blown up."""
 
@@ -151,3 +154,19 @@ def enough_after(accounts: Accounts, asked: Ints, enough: Ints) -> Ints:
     """
     limited = np.where(accounts.has_slack(), np.abs(enough), np.where(enough > 0, -enough, 0))
     return np.where(accounts.is_saturated(), limited, asked).astype(np.int64)
+
+
+def shows_a_pool(accounts: Accounts, asked_last: Ints, denied_last: Ints, enough: Ints) -> Flags:
+    """Say which members wait with all of a pool, whose size hides how much they want.
+
+    A pool of threads or tasks has no more waiters than that many, however much work lies behind
+    them. It shows in two accounts: it had what it asked for last, used it up, and yet as many wait
+    as did then. Whoever asks for all it wants is served in full by what it asked for, or wants
+    another number; and of whom it is known what was enough, that bounds its want.
+    """
+    had_it = accounts.granted * accounts.window_ms >= asked_last * accounts.counted_ms
+    denied = accounts.denied
+    as_many = np.abs(denied - denied_last) <= POOL_DIFFERENCE
+    waited = (denied > 0) & (denied_last > 0) & (asked_last > 0)
+    unbounded = _most_permits(accounts, enough) < 0
+    return np.asarray(accounts.is_saturated() & had_it & waited & as_many & unbounded)

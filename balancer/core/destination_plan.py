@@ -19,7 +19,7 @@ from balancer.core.allocation.equal import equal
 from balancer.core.allocation.max_min import max_min
 from balancer.core.allocation.surplus import surplus
 from balancer.core.columns import Flags, Ints, ints, points_of, total, zeros
-from balancer.core.demand import Accounts, demands, enough_after
+from balancer.core.demand import Accounts, demands, enough_after, shows_a_pool
 from balancer.core.layout import Layout, free_gaps, lay_holds, lay_out, stable_order
 from balancer.core.learning import SILENCE_TENTHS
 from balancer.core.memory import Trails
@@ -42,7 +42,7 @@ from worker_sdk.wire.distribution import (
     Member,
     Terms,
 )
-from worker_sdk.wire.limits import DESTINATION_MEMBERS_MAX
+from worker_sdk.wire.limits import DESTINATION_MEMBERS_MAX, PERMITS_MAX
 from worker_sdk.wire.shares import POINTS, share_points
 
 STRATEGIES: Final[Mapping[Strategy, Callable[[Claims, int], Division]]] = {
@@ -208,6 +208,11 @@ def _wishes(
     usages = [live[member] for member in trails.members]
     accounts = Accounts.of(usages, window_ms)
     asked = demands(accounts, even_permits, trails.enough)
+    asked = np.where(
+        shows_a_pool(accounts, trails.last(), trails.denied, trails.enough),
+        np.maximum(asked, np.minimum(2 * accounts.rates(), PERMITS_MAX)),
+        asked,
+    ).astype(np.int64)
     # Who has only said hello goes on where it, or one of its host before it, was; of whom nothing
     # is known yet wants what is common here, at most the even share.
     asked = np.where(accounts.is_new(), np.maximum(asked, trails.last()), asked)
@@ -219,7 +224,8 @@ def _wishes(
     asked = np.where(is_unknown, np.maximum(asked, common), asked)
     if notes:
         enough = enough_after(accounts, asked, trails.enough)
-        trails = trails.note(asked, enough, policy.peak_decay_permille)
+        denied = np.minimum(accounts.denied, PERMITS_MAX).astype(np.int64)
+        trails = trails.note(asked, enough, policy.peak_decay_permille, denied)
     count = len(usages)
     rates = accounts.rates().astype(np.int64)
     wanted, is_foreseen = asked, np.zeros(count, dtype=np.bool_)

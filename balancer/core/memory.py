@@ -53,6 +53,7 @@ class Trails:
         peak: recent peak of demand, in permits a window.
         served_window: the last window that gave a whole permit.
         enough: as `balancer.core.demand.enough_after` says.
+        denied: what each was denied by its last account noted.
         rounds: rounds noted of each, counted to `RECENT_ROUNDS`.
         recent: demands of the last rounds, oldest first; 0 before a member came.
         history: the longer past of the busiest.
@@ -64,6 +65,7 @@ class Trails:
     peak: Ints = field(default_factory=lambda: zeros(0))
     served_window: Ints = field(default_factory=lambda: zeros(0))
     enough: Ints = field(default_factory=lambda: zeros(0))
+    denied: Ints = field(default_factory=lambda: zeros(0))
     rounds: Ints = field(default_factory=lambda: zeros(0))
     recent: tuple[Ints, ...] = ()
     history: History = field(default_factory=History)
@@ -89,6 +91,7 @@ class Trails:
             peak=_picked(self.peak, picked),
             served_window=_picked(self.served_window, picked),
             enough=_picked(self.enough, picked),
+            denied=_picked(self.denied, picked),
             rounds=_picked(self.rounds, picked),
             recent=tuple(_picked(column, picked) for column in self.recent),
             history=self.history.picked(picked),
@@ -97,7 +100,22 @@ class Trails:
         )
         for row, rested in list(followed._remembered(new, len(rows))):
             followed._wake(row, resting.pop(rested))
+        followed._take_over_peaks()
         return followed
+
+    def _take_over_peaks(self) -> None:
+        """Let one of the same host know the peak of a member that just came to rest.
+
+        Who was killed is live until its last report is old; whoever came in its place is here.
+        """
+        peaks: dict[str, int] = {}
+        for member, rest in self.resting.items():
+            if rest.since_round == self.round_number:
+                peaks[member[0]] = max(peaks.get(member[0], 0), rest.peak)
+        if peaks:
+            for row, member in enumerate(self.members):
+                if member[0] in peaks:
+                    self.peak[row] = max(int(self.peak[row]), peaks.pop(member[0]))
 
     def _remembered(self, new: Sequence[Member], row: int) -> Iterator[tuple[int, Member]]:
         """Yield (row, whose rest it takes) of new members; each rest is taken once."""
@@ -135,12 +153,15 @@ class Trails:
         for column, demand in zip(self.recent[::-1], rest.recent[::-1], strict=False):
             column[row] = demand
 
-    def note(self, demands: Ints, enough: Ints, decay_permille: int) -> Trails:
+    def note(
+        self, demands: Ints, enough: Ints, decay_permille: int, denied: Ints | None = None
+    ) -> Trails:
         """Take one round's demands: a peak rises at once and decays by a factor a round."""
         return replace(
             self,
             peak=np.maximum(demands, self.peak * decay_permille // PERMILLE),
             enough=enough,
+            denied=zeros(len(demands)) if denied is None else denied,
             rounds=np.minimum(self.rounds + 1, RECENT_ROUNDS),
             recent=(*self.recent, demands)[-RECENT_ROUNDS:],
             history=self.history.noted(demands),

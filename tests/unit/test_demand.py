@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from balancer.core.columns import ints
-from balancer.core.demand import Accounts, demands, enough_after
+from balancer.core.demand import Accounts, demands, enough_after, shows_a_pool
 from balancer.core.model import Usage
 
 T0 = 1_800_000_000_000
@@ -99,3 +99,24 @@ def test_a_blocking_worker_with_next_to_nothing_wants_the_even_share_at_once() -
 
 def test_what_was_refused_is_believed_of_a_worker_that_asks_for_all_it_wants() -> None:
     assert demand_permits(account(0, 0, denied=3), WINDOW_MS, 250) == 3
+
+
+def test_a_pool_that_always_waits_is_heard_though_it_shows_no_more_waiters_than_tasks() -> None:
+    """16 tasks, a share of 60 that was asked for and got; true demand 400."""
+    pool = Accounts.of([account(60, 60, denied=16), account(60, 60, denied=15)], WINDOW_MS)
+    said = shows_a_pool(pool, ints([60, 60]), ints([16, 16]), ints([0, 0]))
+    assert said.tolist() == [True, True]
+
+
+def test_who_is_not_served_what_it_asked_or_asks_for_all_it_wants_is_no_pool() -> None:
+    cases = Accounts.of(
+        [
+            account(60, 60, denied=16),  # limited: it had asked for 76
+            account(60, 60, denied=40),  # refused another number
+            account(50, 60, denied=16),  # not at its limit
+            account(60, 60, denied=16),  # 66 are known to be enough
+        ],
+        WINDOW_MS,
+    )
+    said = shows_a_pool(cases, ints([76, 60, 60, 60]), ints([16] * 4), ints([0, 0, 0, 66]))
+    assert said.tolist() == [False] * 4

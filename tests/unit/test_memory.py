@@ -54,3 +54,9 @@ def test_the_stored_form_keeps_those_away_too() -> None:
     stored = Memory.from_json(json.loads(json.dumps(memory.to_json())))
     assert stored == memory
     assert stored.trails["db"].follow([A, B]).low_water().tolist() == [10, 20]
+
+
+def test_who_came_in_place_of_a_killed_one_knows_its_peak_once_that_is_taken_for_dead() -> None:
+    trails = both_for_three_rounds().follow([A, B, ("b", "2")])
+    trails = trails.note(ints([10, 20, 3]), ints([0, 0, 0]), 900)
+    assert trails.follow([A, ("b", "2")]).peak.tolist() == [10, 20]
