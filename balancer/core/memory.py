@@ -282,6 +282,7 @@ def _from_rows(rows: Mapping[Member, Sequence[object]]) -> Trails:
         peak=ints(columns[0]),
         served_window=ints(columns[1]),
         enough=ints(columns[2]),
+        denied=zeros(len(rows)),  # not stored: a pool is heard one round later then
         rounds=ints(columns[3]),
         recent=recent,
         history=History.of_rows(demands),

@@ -60,3 +60,11 @@ def test_who_came_in_place_of_a_killed_one_knows_its_peak_once_that_is_taken_for
     trails = both_for_three_rounds().follow([A, B, ("b", "2")])
     trails = trails.note(ints([10, 20, 3]), ints([0, 0, 0]), 900)
     assert trails.follow([A, ("b", "2")]).peak.tolist() == [10, 20]
+
+
+def test_whoever_takes_over_has_a_number_of_everything_for_each_member() -> None:
+    memory = Memory({"db": both_for_three_rounds()})
+    stored = Memory.from_json(json.loads(json.dumps(memory.to_json())))
+    trails = stored.trails["db"].follow([A, B])
+    columns = (trails.peak, trails.served_window, trails.enough, trails.denied, trails.rounds)
+    assert {len(column) for column in (*columns, *trails.recent)} == {2}
