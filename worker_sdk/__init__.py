@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from worker_sdk.client import DestinationHandle, Permit, PermitClient
+    from worker_sdk.client import PermitClient
     from worker_sdk.core.ladder import Mode
     from worker_sdk.errors import (
         ClientClosedError,
@@ -21,17 +21,18 @@ if TYPE_CHECKING:
         ReentrantCallError,
         TransportError,
     )
+    from worker_sdk.handle import DestinationHandle, Permit
     from worker_sdk.runtime.states import ClientState, DestinationState
 
 _HOMES = {
     "ClientClosedError": "worker_sdk.errors",
     "ClientState": "worker_sdk.runtime.states",
     "ConfigurationError": "worker_sdk.errors",
-    "DestinationHandle": "worker_sdk.client",
+    "DestinationHandle": "worker_sdk.handle",
     "DestinationState": "worker_sdk.runtime.states",
     "ImpossibleRequestError": "worker_sdk.errors",
     "Mode": "worker_sdk.core.ladder",
-    "Permit": "worker_sdk.client",
+    "Permit": "worker_sdk.handle",
     "PermitClient": "worker_sdk.client",
     "PermitError": "worker_sdk.errors",
     "PermitTimeout": "worker_sdk.errors",

@@ -1,26 +1,21 @@
-"""`PermitClient`: what a worker holds to take permits, from threads and from asyncio.
+"""`PermitClient`: a worker's membership, from start to close.
 
-Decides nothing: it asks the engine under the member's lock and blocks where a caller wants to wait.
-Nothing here does I/O; that is the background's.
+Decides nothing: settings are checked by the options, lives begin and end in the runtime, and
+permits are taken by handles. Nothing here does I/O; that is the background's.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import threading
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Final, Self
 
-from worker_sdk.core.engine import Account
-from worker_sdk.errors import (
-    ClientClosedError,
-    ConfigurationError,
-)
-from worker_sdk.runtime.asking import checked_seconds, take, take_async
+from worker_sdk.errors import ConfigurationError
+from worker_sdk.handle import DestinationHandle
+from worker_sdk.runtime.asking import checked_seconds
 from worker_sdk.runtime.clocks import Clock, SystemClock
-from worker_sdk.runtime.guard import make_guard
 from worker_sdk.runtime.life import Lives
 from worker_sdk.runtime.member import Member
 from worker_sdk.runtime.options import (
@@ -30,12 +25,11 @@ from worker_sdk.runtime.options import (
     make_options,
     options_from_environment,
 )
-from worker_sdk.runtime.states import ClientState, DestinationState, client_state, destination_state
+from worker_sdk.runtime.states import ClientState, client_state
 
 FLUSH_SECONDS: Final = 60.0
 CLOSE_SECONDS: Final = 5.0
 CLOSE_SECONDS_MAX: Final = 86_400.0
-_NOBODY: Final = -1
 
 
 class PermitClient:
@@ -203,148 +197,3 @@ class PermitClient:
         traceback: TracebackType | None,
     ) -> None:
         await asyncio.to_thread(self.close)
-
-
-class DestinationHandle:
-    """Permits of one destination. Get it from `PermitClient.destination`."""
-
-    __slots__ = ("_account", "_lives", "_lock", "_pid", "_wall_ms", "name")
-
-    def __init__(self, name: str, lives: Lives) -> None:
-        self.name = name
-        self._lives = lives
-        self._pid = _NOBODY
-        self._lock = make_guard()
-        self._account: Account | None = None
-        self._wall_ms = SystemClock().wall_ms
-
-    def rebind(self, member: Member | None) -> None:
-        """Serve from ``member`` from now on; from nobody if None. The client's own call."""
-        self._pid = _NOBODY
-        if member is not None:
-            # The lock first: whoever sees the new account must see its lock.
-            self._lock = member.lock
-            self._account = member.engine.account(self.name)
-            self._wall_ms = member.clock.wall_ms
-            self._pid = os.getpid()
-
-    # -- taking
-
-    def try_acquire(self, permits: int = 1) -> bool:
-        """Take permits if they may be spent now; never blocks. A refusal counts as denied.
-
-        In a signal handler or finaliser that interrupts another call of this client in its own
-        thread the answer is False, and is not counted.
-
-        Raises:
-            ValueError: if ``permits`` is not a whole number of at least 1.
-            ClientClosedError: before the start and after the end.
-        """
-        if self._pid != os.getpid():
-            self._lives.present()
-        account = self._account
-        if account is None:
-            raise ClientClosedError("the client is not started, or closed already")
-        lock = self._lock
-        if lock._is_owned():  # noqa: SLF001 - `is_interrupted`, in line for speed
-            return False
-        with lock:
-            return account.try_acquire(permits, self._wall_ms())
-
-    def acquire(self, permits: int = 1, timeout: float | None = None) -> None:
-        """Take permits, waiting for them if need be; first come, first served.
-
-        Args:
-            permits: how many at once.
-            timeout: seconds to wait at most; None waits as long as it takes.
-
-        Raises:
-            PermitTimeout: if they were not to be had in time; none is taken then.
-            ImpossibleRequestError: if no window can give so many at once.
-            ValueError: if ``permits`` is not a whole number of at least 1.
-            ClientClosedError: before the start and after the end.
-        """
-        take(self._lives.present(), self.name, permits, timeout, threading.get_ident())
-
-    async def acquire_async(
-        self,
-        permits: int = 1,
-        timeout: float | None = None,  # noqa: ASYNC109 - the same face as acquire
-    ) -> None:
-        """As `acquire`, from any event loop. A cancelled call takes nothing."""
-        await take_async(self._lives.present(), self.name, permits, timeout, _task_of_caller())
-
-    def permit(self, permits: int = 1, timeout: float | None = None) -> Permit:
-        """Return a context, also an asynchronous one, that takes permits and times the delivery.
-
-        Entering waits and raises like `acquire`; the time inside is reported as busy.
-        """
-        return Permit(self, permits, timeout)
-
-    def refund(self, permits: int = 1) -> int:
-        """Give back permits that were taken and not used.
-
-        Returns:
-            How many may be spent again: not more than were spent in the present window.
-        """
-        return self._lives.present().refund(self.name, permits)
-
-    @property
-    def state(self) -> DestinationState:
-        """What may be spent now, why, and what was counted since the start.
-
-        After the end it is the last state.
-
-        Raises:
-            ClientClosedError: before the start.
-        """
-        member = self._lives.last
-        return destination_state(self.name, self._lives.present() if member is None else member)
-
-
-class Permit:
-    """A context in which permits are held and the delivery is timed; for one use at a time."""
-
-    __slots__ = ("_handle", "_member", "_permits", "_timeout")
-
-    def __init__(self, handle: DestinationHandle, permits: int, timeout: float | None) -> None:
-        self._handle = handle
-        self._permits = permits
-        self._timeout = timeout
-        self._member: Member | None = None
-
-    def __enter__(self) -> Self:
-        member = self._handle._lives.present()  # noqa: SLF001 - its own module
-        take(member, self._handle.name, self._permits, self._timeout, None)
-        self._member = member
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        member, self._member = self._member, None
-        # After a fork the delivery, and the lock that may be held in it, are the parent's.
-        if member is not None and member is self._handle._lives.last:  # noqa: SLF001
-            member.end_delivery(self._handle.name, self._permits)
-
-    async def __aenter__(self) -> Self:
-        member = self._handle._lives.present()  # noqa: SLF001
-        await take_async(member, self._handle.name, self._permits, self._timeout, None)
-        self._member = member
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.__exit__(kind, error, traceback)
-
-
-def _task_of_caller() -> int | None:
-    task = asyncio.current_task()
-    return None if task is None else id(task)

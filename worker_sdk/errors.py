@@ -23,17 +23,27 @@ class PermitTimeout(PermitError):  # noqa: N818 - the established word for it, a
         destination: name of the destination asked.
         retry_after_seconds: the soonest time after which asking again can succeed, as far as is
             known now; None where no further permit is in sight.
+        concurrency: the limit of deliveries at once, where that and no lack of permits was in the
+            way; else None.
     """
 
-    def __init__(self, destination: str, retry_after_seconds: float | None) -> None:
+    def __init__(
+        self,
+        destination: str,
+        retry_after_seconds: float | None,
+        *,
+        concurrency: int | None = None,
+    ) -> None:
         self.destination = destination
         self.retry_after_seconds = retry_after_seconds
-        hint = (
-            f"; try again in {retry_after_seconds:.3f} s"
-            if retry_after_seconds is not None
-            else "; no further permit is in sight"
-        )
-        super().__init__(f"no permit for {destination!r} in time{hint}")
+        self.concurrency = concurrency
+        if concurrency is not None:
+            hint = f"{concurrency} deliveries are under way, which is the limit"
+        elif retry_after_seconds is not None:
+            hint = f"try again in {retry_after_seconds:.3f} s"
+        else:
+            hint = "no further permit is in sight"
+        super().__init__(f"no permit for {destination!r} in time; {hint}")
 
 
 class ImpossibleRequestError(PermitError):

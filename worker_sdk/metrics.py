@@ -125,6 +125,16 @@ _BY_DESTINATION: Final[tuple[tuple[Measure, OfDestination], ...]] = (
     ),
     (
         Measure(
+            "permit_client_in_delivery",
+            "gauge",
+            "deliveries",
+            ("destination",),
+            "Under way, as far as their end is reported",
+        ),
+        lambda state: [((), state.in_delivery)],
+    ),
+    (
+        Measure(
             "permit_client_share_ratio",
             "gauge",
             "part of the capacity",

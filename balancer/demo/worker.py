@@ -25,7 +25,7 @@ import aiohttp
 
 from balancer.demo.demand import Backlog, Style
 from worker_sdk import PermitClient, PermitTimeout
-from worker_sdk.client import DestinationHandle
+from worker_sdk.handle import DestinationHandle
 
 POOL_THREADS: Final = 4
 TASKS: Final = 16

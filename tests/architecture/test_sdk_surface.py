@@ -5,9 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
+
+import pytest
 
 import worker_sdk
+import worker_sdk.adapters
 
 ROOT = Path(__file__).resolve().parents[2]
 LIST_MODULES = """
@@ -72,3 +77,68 @@ PUBLIC_NAMES: set[str] = {
     "ReentrantCallError",
     "TransportError",
 }
+
+PUBLIC_MEMBERS: dict[str, set[str]] = {
+    "PermitClient": {
+        "close",
+        "destination",
+        "destinations",
+        "from_env",
+        "has_state",
+        "start",
+        "state",
+    },
+    "DestinationHandle": {
+        "acquire",
+        "acquire_async",
+        "acquire_many",
+        "acquire_many_async",
+        "concurrency",
+        "limit_concurrency",
+        "limited",
+        "name",
+        "permit",
+        "rebind",
+        "refund",
+        "state",
+        "try_acquire",
+    },
+    "Permit": set(),
+}
+
+
+@pytest.mark.parametrize("name", sorted(PUBLIC_MEMBERS))
+def test_members_of_the_public_classes_are_these(name: str) -> None:
+    kind = getattr(worker_sdk, name)
+    assert {member for member in dir(kind) if not member.startswith("_")} == PUBLIC_MEMBERS[name]
+
+
+ADAPTERS: dict[str, set[str]] = {
+    "aiohttp": {"permit_middleware"},
+    "aiokafka": {"permitted"},
+    "celery": {"permit_task"},
+    "httpx": {"AsyncPermitTransport", "PermitTransport"},
+    "opentelemetry": {"instrument"},
+    "prometheus": {"PermitCollector"},
+    "threads": {"PermitThreadPool"},
+}
+
+
+def test_adapters_and_what_they_give_are_these() -> None:
+    found = {
+        module.name: {
+            name
+            for name, value in vars(import_module(f"worker_sdk.adapters.{module.name}")).items()
+            if getattr(value, "__module__", None) == f"worker_sdk.adapters.{module.name}"
+            and not name.startswith("_")
+            and callable(value)
+        }
+        for module in iter_modules(worker_sdk.adapters.__path__)
+    }
+    assert {name: values - {"P", "T"} for name, values in found.items()} == ADAPTERS
+
+
+def test_adapters_are_loaded_only_by_who_names_them() -> None:
+    for module in ("worker_sdk.client", "worker_sdk.testing", "worker_sdk.metrics"):
+        loaded = modules_loaded_by(module)
+        assert not any(name.startswith("worker_sdk.adapters") for name in loaded), module

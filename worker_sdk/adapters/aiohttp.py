@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from aiohttp import ClientHandlerType, ClientMiddlewareType, ClientRequest, ClientResponse
 
-from worker_sdk.client import DestinationHandle
+from worker_sdk.handle import DestinationHandle
 
 
 def permit_middleware(

@@ -14,7 +14,7 @@ from typing import Final
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
-from worker_sdk.client import DestinationHandle, Permit
+from worker_sdk.handle import DestinationHandle, Permit
 
 PATIENCE_SECONDS: Final = 1.0
 POLL_SECONDS: Final = 1.0

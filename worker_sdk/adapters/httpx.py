@@ -12,7 +12,7 @@ from typing import cast
 
 import httpx
 
-from worker_sdk.client import DestinationHandle, Permit
+from worker_sdk.handle import DestinationHandle, Permit
 
 
 class PermitTransport(httpx.BaseTransport):

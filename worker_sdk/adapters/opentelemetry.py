@@ -14,7 +14,12 @@ from opentelemetry.metrics import CallbackOptions, Meter, Observation
 from worker_sdk.client import PermitClient
 from worker_sdk.metrics import CATALOGUE, Measure, measure
 
-_UNITS: Final = {"seconds": "s", "part of the capacity": "1", "0 or 1": "1"}
+_UNITS: Final = {
+    "seconds": "s",
+    "part of the capacity": "1",
+    "0 or 1": "1",
+    "deliveries": "{delivery}",
+}
 
 
 def instrument(client: PermitClient, meter: Meter) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
-from worker_sdk.client import DestinationHandle
+from worker_sdk.handle import DestinationHandle
 
 P = ParamSpec("P")
 T = TypeVar("T")

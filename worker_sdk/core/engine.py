@@ -9,6 +9,7 @@ safe for threads: the caller holds a lock.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from worker_sdk.core.ledger import Allowance, Ledger, check_permits
@@ -215,6 +216,22 @@ class Engine:
         account.queue.join(waiter)
         return waiter
 
+    def top_up(
+        self, destination: str, permits: int, caller: Hashable | None, now_ms: int, mono_ms: int
+    ) -> int:
+        """Spend up to so many more for one who was just granted one permit; return how many.
+
+        Nothing while others wait. What is not granted is not counted as refused.
+        """
+        account = self._accounts[destination]
+        if permits < 1 or account.queue.is_waiting:
+            return 0
+        more = account.ledger.take_up_to(permits, now_ms)
+        if more and caller is not None:
+            account.advance(mono_ms)
+            account.deliveries.begin(1 + more, caller)
+        return more
+
     def pump(self, destination: str, now_ms: int, mono_ms: int) -> list[Waiter]:
         """Grant to waiters in order what may be spent now; return those granted."""
         account = self._accounts[destination]
@@ -249,11 +266,6 @@ class Engine:
     def head(self, destination: str) -> Waiter | None:
         """Return the next waiter; None if nobody waits."""
         return self._accounts[destination].queue.head()
-
-    def head_permits(self, destination: str) -> int | None:
-        """Return what the next waiter wants; None if nobody waits."""
-        head = self._accounts[destination].queue.head()
-        return None if head is None else head.permits
 
     def opens_at_ms(self, destination: str, permits: int, now_ms: int) -> int | None:
         """Return the soonest instant at which so many can be had at once, as known now."""
@@ -343,7 +355,8 @@ class Engine:
         for entry in batch.tuples:
             account = self._accounts.get(entry.destination)
             if account is not None:
-                tuples.append(_without_denied(entry, account.queue.unreport()))
+                back = account.queue.unreport()
+                tuples.append(replace(entry, denied=max(0, entry.denied - back)))
         self._reports.restore(tuples)
 
     def goodbye(self, now_ms: int, mono_ms: int) -> UsageBatch:
@@ -382,17 +395,3 @@ class Engine:
 
 def _epoch_of(share: OwnShare) -> int:
     return share.epoch
-
-
-def _without_denied(entry: UsageTuple, permits: int) -> UsageTuple:
-    return UsageTuple(
-        entry.destination,
-        entry.from_ms,
-        entry.instant_ms,
-        entry.epoch,
-        entry.granted,
-        entry.used,
-        max(0, entry.denied - permits),
-        entry.starved_ms,
-        entry.busy_ms,
-    )

@@ -90,6 +90,13 @@ class Member:
             on_waiting()
         return waiter
 
+    def top_up(self, destination: str, permits: int, caller: Hashable | None) -> int:
+        """Take up to so many permits more for a caller that just got one; return how many."""
+        with entered(self.lock):
+            return self.engine.top_up(
+                destination, permits, caller, self.clock.wall_ms(), self.clock.mono_ms()
+            )
+
     def can_ever_give(self, destination: str, permits: int) -> bool:
         """Say whether waiting for so many at once can have an end, by the newest document."""
         with entered(self.lock):
@@ -130,11 +137,11 @@ class Member:
             now_ms, mono_ms = self.clock.wall_ms(), self.clock.mono_ms()
             for destination in list(self._waiting):
                 woken += self._pump_one(destination, now_ms, mono_ms)
-                head_permits = self.engine.head_permits(destination)
-                if head_permits is None:
+                head = self.engine.head(destination)
+                if head is None:
                     self._waiting.discard(destination)
                     continue
-                opens_at_ms = self.engine.opens_at_ms(destination, head_permits, now_ms)
+                opens_at_ms = self.engine.opens_at_ms(destination, head.permits, now_ms)
                 if opens_at_ms is not None:
                     wait_ms = max(1, opens_at_ms - now_ms)
                     next_ms = wait_ms if next_ms is None else min(next_ms, wait_ms)

@@ -32,7 +32,9 @@ class DestinationState:
         spent_permits: what was spent in it.
         left_permits: what may be spent now.
         retry_after_seconds: until a permit can be had; None where none is in sight.
-        waiting: requests that wait.
+        waiting: requests that wait for permits.
+        in_delivery: deliveries under way, as far as their end is reported.
+        concurrency: how many of these there may be; None for any number.
         used: permits taken.
         denied: permits refused, timed out waiters included.
         refunded: permits given back that could be spent again.
@@ -53,6 +55,8 @@ class DestinationState:
     left_permits: int
     retry_after_seconds: float | None
     waiting: int
+    in_delivery: int
+    concurrency: int | None
     used: int
     denied: int
     refunded: int
@@ -109,12 +113,15 @@ def client_state(member: Member) -> ClientState:
         )
 
 
-def destination_state(destination: str, member: Member) -> DestinationState:
+def destination_state(
+    destination: str, member: Member, concurrency: int | None
+) -> DestinationState:
     """Return the state of one of a member's destinations."""
     with entered(member.lock):
         now_ms = member.clock.wall_ms()
         allowance = member.engine.allowance(destination, now_ms)
-        ledger = member.engine.account(destination).ledger
+        account = member.engine.account(destination)
+        ledger = account.ledger
         retry_after_ms = allowance.retry_after_ms(now_ms)
         published_at_ms = allowance.published_at_ms
         return DestinationState(
@@ -132,6 +139,8 @@ def destination_state(destination: str, member: Member) -> DestinationState:
             left_permits=allowance.left_permits,
             retry_after_seconds=None if retry_after_ms is None else retry_after_ms / 1000,
             waiting=member.engine.waiting(destination),
+            in_delivery=account.deliveries.in_delivery,
+            concurrency=concurrency,
             used=sum(ledger.used_by_mode.values()),
             denied=ledger.refused_total,
             refunded=ledger.refunded_total,

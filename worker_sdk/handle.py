@@ -1,0 +1,303 @@
+"""`DestinationHandle`: what a worker holds to take permits, from threads and from asyncio.
+
+Decides nothing: it asks the engine under the member's lock and blocks where a caller wants to wait.
+Nothing here does I/O; that is the background's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import os
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Final, ParamSpec, Self, TypeVar, cast
+
+from worker_sdk.core.engine import Account
+from worker_sdk.core.ledger import check_permits
+from worker_sdk.errors import ClientClosedError
+from worker_sdk.runtime.asking import checked_seconds, take, take_async
+from worker_sdk.runtime.clocks import SystemClock
+from worker_sdk.runtime.gate import Gate
+from worker_sdk.runtime.guard import make_guard
+from worker_sdk.runtime.life import Lives
+from worker_sdk.runtime.member import Member
+from worker_sdk.runtime.states import DestinationState, destination_state
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_NOBODY: Final = -1
+
+
+class DestinationHandle:
+    """Permits of one destination. Get it from `PermitClient.destination`."""
+
+    __slots__ = ("_account", "_gate", "_lives", "_lock", "_pid", "_wall_ms", "name")
+
+    def __init__(self, name: str, lives: Lives) -> None:
+        self.name = name
+        self._lives = lives
+        self._pid = _NOBODY
+        self._lock = make_guard()
+        self._account: Account | None = None
+        self._gate = Gate(name)
+        self._wall_ms = SystemClock().wall_ms
+
+    def rebind(self, member: Member | None) -> None:
+        """Serve from ``member`` from now on; from nobody if None. The client's own call."""
+        self._pid = _NOBODY
+        if not self._gate.is_of_this_process:  # the deliveries that are under way are the parent's
+            self._gate = Gate(self.name, self._gate.most)
+        if member is not None:
+            # The lock first: whoever sees the new account must see its lock.
+            self._lock = member.lock
+            self._account = member.engine.account(self.name)
+            self._wall_ms = member.clock.wall_ms
+            self._pid = os.getpid()
+
+    # -- taking
+
+    def try_acquire(self, permits: int = 1) -> bool:
+        """Take permits if they may be spent now; never blocks. A refusal counts as denied.
+
+        In a signal handler or finaliser that interrupts another call of this client in its own
+        thread the answer is False, and is not counted.
+
+        Raises:
+            ValueError: if ``permits`` is not a whole number of at least 1.
+            ClientClosedError: before the start and after the end.
+        """
+        if self._pid != os.getpid():
+            self._lives.present()
+        account = self._account
+        if account is None:
+            raise ClientClosedError("the client is not started, or closed already")
+        lock = self._lock
+        if lock._is_owned():  # noqa: SLF001 - `is_interrupted`, in line for speed
+            return False
+        with lock:
+            return account.try_acquire(permits, self._wall_ms())
+
+    def acquire(self, permits: int = 1, timeout: float | None = None) -> None:
+        """Take permits, waiting for them if need be; first come, first served.
+
+        Args:
+            permits: how many at once.
+            timeout: seconds to wait at most; None waits as long as it takes.
+
+        Raises:
+            PermitTimeout: if they were not to be had in time; none is taken then.
+            ImpossibleRequestError: if no window can give so many at once.
+            ValueError: if ``permits`` is not a whole number of at least 1.
+            ClientClosedError: before the start and after the end.
+        """
+        take(self._lives.present(), self.name, permits, timeout, threading.get_ident())
+
+    async def acquire_async(
+        self,
+        permits: int = 1,
+        timeout: float | None = None,  # noqa: ASYNC109 - the same face as acquire
+    ) -> None:
+        """As `acquire`, from any event loop. A cancelled call takes nothing."""
+        await take_async(self._lives.present(), self.name, permits, timeout, _task_of_caller())
+
+    def acquire_many(self, most: int, timeout: float | None = None) -> int:
+        """Take as many permits as may be spent now, up to ``most``; wait for the first if need be.
+
+        For loops that send in batches: one call, and no more waiting than for a single permit.
+
+        Args:
+            most: how many are wanted.
+            timeout: seconds to wait for the first at most; None waits as long as it takes.
+
+        Returns:
+            How many were taken, at least 1.
+
+        Raises:
+            PermitTimeout: if not one was to be had in time; none is taken then.
+            ValueError: if ``most`` is not a whole number of at least 1.
+            ClientClosedError: before the start and after the end.
+        """
+        check_permits(most)
+        member, caller = self._lives.present(), threading.get_ident()
+        take(member, self.name, 1, timeout, caller)
+        return 1 + member.top_up(self.name, most - 1, caller)
+
+    async def acquire_many_async(
+        self,
+        most: int,
+        timeout: float | None = None,  # noqa: ASYNC109 - the same face as acquire_many
+    ) -> int:
+        """As `acquire_many`, from any event loop. A cancelled call takes nothing."""
+        check_permits(most)
+        member, caller = self._lives.present(), _task_of_caller()
+        await take_async(member, self.name, 1, timeout, caller)
+        return 1 + member.top_up(self.name, most - 1, caller)
+
+    def permit(self, permits: int = 1, timeout: float | None = None) -> Permit:
+        """Return a context, also an asynchronous one, that takes permits and times the delivery.
+
+        Entering waits and raises like `acquire`, and for room under `limit_concurrency`; the time
+        inside is reported as busy.
+        """
+        return Permit(self, permits, timeout)
+
+    def limited(
+        self, permits: int = 1, timeout: float | None = None
+    ) -> Callable[[Callable[P, T]], Callable[P, T]]:
+        """Return a decorator: each call of the function is a delivery under `permit`.
+
+        The function may be a coroutine function.
+
+        Raises:
+            ValueError: if ``permits`` is not a whole number of at least 1, or ``timeout`` no
+                number.
+            TypeError: on decorating a generator function, whose call does not do its work.
+        """
+        check_permits(permits)
+        if timeout is not None:
+            checked_seconds(timeout)
+
+        def decorate(deliver: Callable[P, T]) -> Callable[P, T]:
+            return _limited(self, permits, timeout, deliver)
+
+        return decorate
+
+    @property
+    def concurrency(self) -> int | None:
+        """How many deliveries may be under way at once; None for any number."""
+        return self._gate.most
+
+    def limit_concurrency(self, most: int | None) -> None:
+        """Let at most so many deliveries be under way at once in this process, beside the rate.
+
+        This counts for `permit`, `limited` and what is built on them, not for bare acquires, whose
+        end nobody reports. It may be changed at any time; deliveries under way go on.
+
+        Args:
+            most: how many; None for any number.
+
+        Raises:
+            ValueError: if it is not a whole number of at least 1, or None.
+        """
+        self._gate.set_most(most)
+
+    def refund(self, permits: int = 1) -> int:
+        """Give back permits that were taken and not used.
+
+        Returns:
+            How many may be spent again: not more than were spent in the present window.
+        """
+        return self._lives.present().refund(self.name, permits)
+
+    @property
+    def state(self) -> DestinationState:
+        """What may be spent now, why, and what was counted since the start.
+
+        After the end it is the last state.
+
+        Raises:
+            ClientClosedError: before the start.
+        """
+        member = self._lives.last
+        if member is None:
+            member = self._lives.present()
+        return destination_state(self.name, member, self._gate.most)
+
+
+class Permit:
+    """A context in which permits are held and the delivery is timed; for one use at a time."""
+
+    __slots__ = ("_gate", "_handle", "_member", "_permits", "_timeout")
+
+    def __init__(self, handle: DestinationHandle, permits: int, timeout: float | None) -> None:
+        self._handle = handle
+        self._permits = permits
+        self._timeout = timeout
+        self._member: Member | None = None
+        self._gate: Gate | None = None
+
+    # Room first, as a permit is good for its window only.
+
+    def __enter__(self) -> Self:
+        handle = self._handle
+        member = handle._lives.present()  # noqa: SLF001 - its own module
+        gate = handle._gate  # noqa: SLF001
+        left_seconds = gate.enter(self._timeout)
+        try:
+            take(member, handle.name, self._permits, left_seconds, None)
+        except BaseException:
+            gate.leave()
+            raise
+        self._member, self._gate = member, gate
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        member, self._member = self._member, None
+        gate, self._gate = self._gate, None
+        try:
+            # After a fork the delivery, and the lock that may be held in it, are the parent's.
+            if member is not None and member is self._handle._lives.last:  # noqa: SLF001
+                member.end_delivery(self._handle.name, self._permits)
+        finally:
+            if gate is not None:
+                gate.leave()
+
+    async def __aenter__(self) -> Self:
+        handle = self._handle
+        member = handle._lives.present()  # noqa: SLF001
+        gate = handle._gate  # noqa: SLF001
+        left_seconds = await gate.enter_async(self._timeout)
+        try:
+            await take_async(member, handle.name, self._permits, left_seconds, None)
+        except BaseException:
+            gate.leave()
+            raise
+        self._member, self._gate = member, gate
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.__exit__(kind, error, traceback)
+
+
+def _limited(
+    handle: DestinationHandle, permits: int, timeout: float | None, deliver: Callable[P, T]
+) -> Callable[P, T]:
+    if inspect.isgeneratorfunction(deliver) or inspect.isasyncgenfunction(deliver):
+        raise TypeError(
+            f"{deliver!r} is a generator function: calling it delivers nothing; "
+            "use permit() inside of it"
+        )
+    if inspect.iscoroutinefunction(deliver):
+
+        @functools.wraps(deliver)
+        async def deliver_async(*args: P.args, **kwargs: P.kwargs) -> Any:
+            async with handle.permit(permits, timeout):
+                return await deliver(*args, **kwargs)
+
+        return cast("Callable[P, T]", deliver_async)
+
+    @functools.wraps(deliver)
+    def deliver_now(*args: P.args, **kwargs: P.kwargs) -> T:
+        with handle.permit(permits, timeout):
+            return deliver(*args, **kwargs)
+
+    return deliver_now
+
+
+def _task_of_caller() -> int | None:
+    task = asyncio.current_task()
+    return None if task is None else id(task)
