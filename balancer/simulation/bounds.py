@@ -5,7 +5,7 @@ By rule 10 that is the capacity, or, where it was lowered, what is promised alre
 
 from __future__ import annotations
 
-from balancer.core.model import Snapshot
+from balancer.core.model import MemberRecord, Snapshot
 from worker_sdk.wire.distribution import Document, Member
 from worker_sdk.wire.shares import safe_permits
 
@@ -43,6 +43,7 @@ def promised_permits(snapshot: Snapshot, name: str, window: int) -> dict[Member,
     Written from the rules' words, apart from the planner's own code.
     """
     records = {record.member: record for record in snapshot.members}
+    published_ms = {document.epoch: document.published_at_ms for document in snapshot.documents}
     promised: dict[Member, int] = {}
     for document in snapshot.documents:
         for line in document.destinations:
@@ -57,9 +58,19 @@ def promised_permits(snapshot: Snapshot, name: str, window: int) -> dict[Member,
                 record = records.get(entry.member)
                 if record is not None and record.left_ms is not None and record.left_ms < start_ms:
                     continue
-                is_seen = record is not None and record.acknowledged_ms < start_ms
-                if record is not None and is_seen and record.acknowledged_epoch > document.epoch:
+                if record is not None and _acknowledged(record, published_ms, start_ms) > (
+                    document.epoch
+                ):
                     continue
                 permits = safe_permits(terms.capacity, entry.safe_points)
                 promised[entry.member] = max(permits, promised.get(entry.member, 0))
     return promised
+
+
+def _acknowledged(record: MemberRecord, published_ms: dict[int, int], start_ms: int) -> int:
+    """Return the epoch that a member is believed to hold; 0 where it cannot hold what it said."""
+    seen_ms = record.acknowledged_ms
+    known_ms = published_ms.get(record.acknowledged_epoch)
+    if seen_ms >= start_ms or known_ms is None or known_ms >= seen_ms:
+        return 0
+    return record.acknowledged_epoch

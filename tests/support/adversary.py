@@ -9,6 +9,7 @@ again, clocks differ and step; PostgreSQL is lost, the bucket is set back, files
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -87,23 +88,28 @@ def tick(world: World, chances: Chances) -> None:
     world.tick_number += 1
 
 
+def happens(rng: random.Random, chance: float) -> bool:
+    """Draw only where it may go either way, so that a fault that is off changes no other life."""
+    return chance > 0 and (chance >= 1 or rng.random() < chance)
+
+
 def work(world: World, worker: Worker, chances: Chances) -> None:
     """Let a member read, spend and report."""
     rng = world.rng
     for shard in world.shards:
         deaf = chances.deaf if worker.number % 2 else 1
-        if rng.random() < chances.read * deaf:
-            lost = rng.random() < chances.lost_read
+        if happens(rng, chances.read * deaf):
+            lost = happens(rng, chances.lost_read)
             world.read(worker, shard, lag=rng.choice(chances.lag), lost=lost)
-    if rng.random() < chances.spend and worker.demand:
+    if happens(rng, chances.spend) and worker.demand:
         for name, _ in world.setup.destinations:
             world.spend(worker, name, worker.demand)
-    if rng.random() < chances.lie:
+    if happens(rng, chances.lie):
         world.send_lie(worker, rng.choice(chances.lies))
     if (world.tick_number + worker.number * 3) % WINDOW_TICKS == 0:
         batch = world.report(worker)
-        if batch is not None and rng.random() >= chances.lost_report:
-            again = rng.choice([1, 5, 20]) if rng.random() < chances.repeated_report else None
+        if batch is not None and not happens(rng, chances.lost_report):
+            again = rng.choice([1, 5, 20]) if happens(rng, chances.repeated_report) else None
             world.send(batch, delay_ticks=rng.choice(chances.report_delay), again_ticks=again)
 
 
@@ -112,7 +118,7 @@ def plan_if_due(world: World, shard: Shard, chances: Chances) -> None:
     rng = world.rng
     plan_ticks = WINDOW_TICKS * world.setup.round_windows
     second = (world.planner_now_ms + 500) // 1000
-    is_regular = second % plan_ticks == plan_ticks - 4 or rng.random() < chances.odd_round
+    is_regular = second % plan_ticks == plan_ticks - 4 or happens(rng, chances.odd_round)
     names = [name for name in world.destinations if world.shard(name) is shard]
     is_uncovered = second % 5 == 0 and not all(
         shard.covers(name, world.planner_now_ms) for name in names
@@ -120,7 +126,7 @@ def plan_if_due(world: World, shard: Shard, chances: Chances) -> None:
     if not (is_regular or shard.early_due or is_uncovered):
         return
     shard.early_due = False
-    if rng.random() >= chances.missed_round:
+    if not happens(rng, chances.missed_round):
         world.plan(
             shard,
             RoundKind.REGULAR if is_regular else RoundKind.EARLY,
@@ -132,27 +138,27 @@ def plan_if_due(world: World, shard: Shard, chances: Chances) -> None:
 def disturb_members(world: World, chances: Chances) -> None:
     rng = world.rng
     alive = [worker for worker in world.workers if worker.alive]
-    if rng.random() < chances.join and len(alive) < 10:
+    if happens(rng, chances.join) and len(alive) < 10:
         world.join(
             f"host-{rng.randrange(8)}", rng.choice(chances.demands)
         )  # names clash on purpose
-    if alive and rng.random() < chances.leave:
+    if alive and happens(rng, chances.leave):
         goodbye = world.leave(rng.choice(alive))
-        if rng.random() >= chances.lost_goodbye:
+        if not happens(rng, chances.lost_goodbye):
             world.send(goodbye, delay_ticks=rng.choice(chances.report_delay))
-    if alive and rng.random() < chances.restart:
+    if alive and happens(rng, chances.restart):
         old = rng.choice(alive)
         goodbye = world.leave(old)
-        if rng.random() >= chances.lost_goodbye:
+        if not happens(rng, chances.lost_goodbye):
             world.send(goodbye, delay_ticks=rng.choice(chances.report_delay))
         world.join(old.engine.host, old.demand)
-    if alive and rng.random() < chances.crash:
+    if alive and happens(rng, chances.crash):
         rng.choice(alive).alive = False
-    if alive and rng.random() < chances.pause:
+    if alive and happens(rng, chances.pause):
         worker = rng.choice(alive)
         worker.paused = not worker.paused
     for worker in alive:
-        if rng.random() < chances.new_demand:
+        if happens(rng, chances.new_demand):
             worker.demand = rng.choice(chances.demands)
 
 
@@ -161,15 +167,15 @@ def disturb_clocks(world: World, chances: Chances) -> None:
     rng = world.rng
     most_ms = world.setup.skew_max_ms
     for worker in world.workers:
-        if rng.random() < chances.step:
+        if happens(rng, chances.step):
             worker.skew_ms = rng.randint(-most_ms, most_ms)
-        if rng.random() < chances.stray:
+        if happens(rng, chances.stray):
             worker.skew_ms = rng.choice(
                 [0, 0, -3_000, 4_000, -11_000, 13_000, -3_600_000, 7_200_000]
             )
-    if rng.random() < chances.step:
+    if happens(rng, chances.step):
         world.planner_skew_ms = rng.randint(-most_ms, most_ms)
-    if rng.random() < chances.planner_stray:
+    if happens(rng, chances.planner_stray):
         world.planner_skew_ms = rng.choice(chances.planner_strays)
         world.was_ahead = True
         world.behind_ms = max(world.behind_ms, -world.planner_skew_ms)
@@ -178,11 +184,11 @@ def disturb_clocks(world: World, chances: Chances) -> None:
 def disturb_destinations(world: World, chances: Chances) -> None:
     rng = world.rng
     names: Sequence[str] = sorted(world.destinations)
-    if names and rng.random() < chances.capacity:
+    if names and happens(rng, chances.capacity):
         world.set_capacity(rng.choice(names), rng.choice(chances.capacities))
-    if names and rng.random() < chances.policy:
+    if names and happens(rng, chances.policy):
         change_policy(world, rng.choice(names))
-    if names and rng.random() < chances.remove:
+    if names and happens(rng, chances.remove):
         name = rng.choice(names)
         world.remove(name)
         seconds = rng.choice([1, 2, 3]) * WINDOW_SECONDS
@@ -213,18 +219,18 @@ def change_policy(world: World, name: str) -> None:
 
 def disturb_parts(world: World, chances: Chances) -> None:
     rng = world.rng
-    if rng.random() < chances.lose_postgres:
+    if happens(rng, chances.lose_postgres):
         world.lose_postgres(learns=rng.random() < 0.7, destinations=rng.random() < 0.3)
-    if rng.random() < chances.lose_everything:
+    if happens(rng, chances.lose_everything):
         world.lose_everything()
     for shard in world.shards:
-        if rng.random() < chances.take_over:
+        if happens(rng, chances.take_over):
             shard.take_over()
-        if rng.random() < chances.set_back:
+        if happens(rng, chances.set_back):
             shard.set_pointer_back(rng.choice([1, 2, 3]))
-        if rng.random() < chances.roll_back:
+        if happens(rng, chances.roll_back):
             shard.roll_store_back(rng.choice([1, 2, 3]))
-        if rng.random() < chances.lose_file:
+        if happens(rng, chances.lose_file):
             shard.lose_file(rng.choice([0, 0, 1]))
-        if rng.random() < chances.lose_old_file:
+        if happens(rng, chances.lose_old_file):
             shard.lose_old_file(rng.choice([2, 3, 4, 5]))

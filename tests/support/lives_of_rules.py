@@ -116,10 +116,20 @@ EXTENDED = Life(
 LATE_ROUNDS = Life(
     "rounds that are missed and made up for",
     demands=(0, 2000),
-    capacities=(50, 97, 1000),
-    valid_for_seconds=(35, 60),
+    capacities=(97, 1000),
+    valid_for_seconds=(60,),
+    extends=(False,),
+    members=(4, 6),
+    reserves=(0,),
+    round_windows=(1,),
     chances=quiet(
-        read=0.5, missed_round=0.7, odd_round=0.15, leave=0.05, join=0.08, new_demand=0.1
+        read=0.9,
+        missed_round=0.8,
+        odd_round=0.15,
+        leave=0.15,
+        lost_goodbye=0,
+        join=0.15,
+        new_demand=0.05,
     ),
 )
 SET_BACK = Life(
@@ -131,10 +141,33 @@ SET_BACK = Life(
 )
 FORGOTTEN = Life(
     "the database lost, and pointers set back",
-    demands=(0, 50, 2000),
-    capacities=(50, 97, 1000),
+    demands=(0, 2000),
+    capacities=(97, 1000),
+    valid_for_seconds=(35, 60),
+    extends=(False,),
+    reserves=(0,),
+    round_windows=(1,),
+    chances=quiet(read=0.3, set_back=0.08, lose_postgres=0.03, join=0.05, new_demand=0.1),
+)
+ANSWERS_LOST = Life(
+    "answers lost on the way",
+    demands=(0, 2000),
+    capacities=(97, 1000),
     valid_for_seconds=(60,),
-    chances=quiet(read=0.9, deaf=0.1, set_back=0.06, lose_postgres=0.02, new_demand=0.1),
+    extends=(False,),
+    reserves=(0,),
+    round_windows=(1,),
+    chances=quiet(read=0.5, lost_read=0.85, new_demand=0.1),
+)
+PRESSED = Life(
+    "deaf and unheard of, while newcomers press",
+    demands=(2000,),
+    capacities=(97, 1000),
+    valid_for_seconds=(120,),
+    extends=(False,),
+    reserves=(0,),
+    round_windows=(1,),
+    chances=quiet(read=0.9, deaf=0.02, lost_report=0.6, join=0.15, leave=0.1),
 )
 DUST = Life(
     "a huge capacity that falls, and newcomers",

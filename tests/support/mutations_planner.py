@@ -32,6 +32,7 @@ from tests.support.lives_of_rules import (
     LIARS,
     LOSSES,
     ODD_SHARES,
+    PRESSED,
     RARE_READERS,
     SET_BACK,
     SEVERAL_HELD,
@@ -99,13 +100,13 @@ def an_early_document_begins_before_the_one_it_copies(patch: Patch) -> None:
     patch.setattr(invariants, "windows_agree", lambda *_: [])
 
 
-@leaves_out("6", GONE, seeds=range(30, 100))
+@leaves_out("6", PRESSED)
 def newcomers_get_points_that_are_held(patch: Patch) -> None:
     patch.setattr(early, "free_gaps", lambda entries, _: layout.free_gaps(entries, ()))
     patch.setattr(invariants, "shares_fit", lambda *_: [])
 
 
-@leaves_out("6", SET_BACK, seeds=range(10, 100))
+@leaves_out("6", SET_BACK)
 def unread_documents_points_are_given_away(patch: Patch) -> None:
     real = early.amend
     patch.setattr(
@@ -122,7 +123,7 @@ def unread_documents_windows_are_planned_again(patch: Patch) -> None:
     patch.setattr(Lineage, "until_window", only_named)
 
 
-@leaves_out("6", SET_BACK, seeds=range(40, 100))
+@leaves_out("6", SET_BACK, is_rare=True)
 def copies_stretch_safe_points_into_later_windows(patch: Patch) -> None:
     patch.setattr(Lineage, "carried", lambda _, line: line)
 
@@ -135,7 +136,7 @@ def what_is_learned_by_heart_is_always_repeated(patch: Patch) -> None:
 # ------------------------------------------------------------- rule 7
 
 
-@leaves_out("7", LATE_ROUNDS, seeds=range(57, 100))
+@leaves_out("7", LATE_ROUNDS)
 def releases_count_at_once(patch: Patch) -> None:
     real = reservations.reserved_permits
 
@@ -196,7 +197,7 @@ def only_the_newest_document_is_reserved(patch: Patch) -> None:
     )
 
 
-@leaves_out("8", EXPIRING, seeds=range(53, 100))
+@leaves_out("8", EXPIRING)
 def promises_end_a_window_early(patch: Patch) -> None:
     real = reservations.promise_until_ms
     patch.setattr(reservations, "promise_until_ms", lambda *given: real(*given) - 10_000)
@@ -223,7 +224,7 @@ def reservations_end_with_the_reports(patch: Patch) -> None:
     patch.setattr(planner, "plan_destination", lax)
 
 
-@leaves_out("8", GONE, seeds=range(30, 100))
+@leaves_out("8", PRESSED)
 def the_gone_get_no_hold(patch: Patch) -> None:
     def nothing(*_: object) -> tuple[tuple[Hold, ...], int]:
         return (), 0
@@ -239,17 +240,6 @@ def reserved_points_are_rounded_down(patch: Patch) -> None:
         "points_for_permits",
         lambda permits, capacity: permits * POINTS // capacity,
     )
-
-
-@leaves_out("8", LIARS)
-def an_acknowledgement_counts_when_its_epoch_comes(patch: Patch) -> None:
-    real = reservations.reserved_permits
-
-    def lax(*args: Any, **kwargs: Any) -> Any:
-        earlier = dict.fromkeys(kwargs["published_ms"], 0)
-        return real(*args, **{**kwargs, "published_ms": earlier})
-
-    patch.setattr(destination_plan, "reserved_permits", lax)
 
 
 @leaves_out("8", LIARS)
@@ -305,7 +295,7 @@ def points_are_reserved_instead_of_permits(patch: Patch) -> None:
     patch.setattr(planner, "plan_destination", lax)
 
 
-@leaves_out("10", DUST, seeds=range(25, 100))
+@leaves_out("10", DUST, is_rare=True)
 def newcomers_get_points_where_all_is_promised(patch: Patch) -> None:
     patch.setattr(destination_plan, "_without_gaps", lambda line, _: line)
 
