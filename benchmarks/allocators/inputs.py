@@ -34,7 +34,7 @@ def made_up(seed: int, *, quick: bool) -> list[Scenario]:
     return [
         builders.step("step", 100_000, Policy())(seed, max(16, short // 2)),
         builders.noise("noise", 0.9)(seed, short),
-        builders.hot_set(seed, short),
+        builders.hot_set("hot-set", 60)(seed, short),
         shifts(short),
         churn(seed, QUICK_CHURN_WINDOWS if quick else 60),
         *(fleet(hosts, short // 2) for hosts in FLEETS),
