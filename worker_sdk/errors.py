@@ -6,6 +6,7 @@ Decides nothing; knows nothing of the rest of the package.
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Self
 
 
 class PermitError(Exception):
@@ -31,7 +32,6 @@ class PermitTimeout(PermitError):  # noqa: N818 - the established word for it, a
         self,
         destination: str,
         retry_after_seconds: float | None,
-        *,
         concurrency: int | None = None,
     ) -> None:
         self.destination = destination
@@ -44,6 +44,10 @@ class PermitTimeout(PermitError):  # noqa: N818 - the established word for it, a
         else:
             hint = "no further permit is in sight"
         super().__init__(f"no permit for {destination!r} in time; {hint}")
+
+    def __reduce__(self) -> tuple[type[Self], tuple[str, float | None, int | None]]:
+        # Errors cross processes: pools of processes and task queues hand them over.
+        return type(self), (self.destination, self.retry_after_seconds, self.concurrency)
 
 
 class ImpossibleRequestError(PermitError):
@@ -91,4 +95,8 @@ class WireError(PermitError):
 
     def __init__(self, reason: RejectReason, message: str) -> None:
         self.reason = reason
+        self._message = message
         super().__init__(f"{reason.value}: {message}")
+
+    def __reduce__(self) -> tuple[type[Self], tuple[RejectReason, str]]:
+        return type(self), (self.reason, self._message)

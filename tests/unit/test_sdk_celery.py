@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 from celery import Celery, Task
+from celery.canvas import Signature
 from celery.contrib.testing.worker import start_worker
+from kombu.exceptions import OperationalError
 
 from tests.support.real_clients import await_condition
 from worker_sdk import ConfigurationError, PermitClient, PermitTimeout
@@ -54,7 +56,7 @@ def test_a_task_without_a_permit_goes_back_and_runs_with_the_next_window(
             put_back.append(self.request.id)
             permit_clock.advance(60)
 
-    @app.task(base=Watched, bind=True, max_retries=0)  # type: ignore[untyped-decorator]
+    @app.task(base=Watched, bind=True, max_retries=0, shared=False)  # type: ignore[untyped-decorator]
     def deliver(task: Task, number: int) -> None:
         done.append((number, task.request.retries))
 
@@ -69,10 +71,45 @@ def test_a_task_without_a_permit_goes_back_and_runs_with_the_next_window(
     assert len(put_back) == 1
 
 
+@pytest.mark.parametrize("acks_late", [False, True])
+def test_a_task_that_cannot_be_put_back_fails_visibly_or_stays_in_its_queue(
+    app: Celery,
+    client: PermitClient,
+    permit_clock: ManualClock,
+    monkeypatch: pytest.MonkeyPatch,
+    acks_late: bool,
+) -> None:
+    done: list[int] = []
+    failed: list[object] = []
+
+    class Watched(permit_task(client, "db", wait_seconds=0.05)):  # type: ignore[misc]
+        abstract = True
+
+        def on_failure(self, error: object, *_: object) -> None:
+            failed.append(error)
+
+    @app.task(base=Watched, acks_late=acks_late, shared=False)  # type: ignore[untyped-decorator]
+    def deliver(number: int) -> None:
+        done.append(number)
+
+    def be_away(*_: object, **__: object) -> None:
+        permit_clock.advance(60)
+        raise OperationalError("the broker is away")
+
+    monkeypatch.setattr(Signature, "apply_async", be_away)
+    with working(app):
+        wait_until_ready(client)
+        for number in range(3):
+            deliver.delay(number)
+        await_condition(lambda: len(done) + len(failed) == 3, "each has an outcome")
+    assert [type(error) for error in failed] == ([] if acks_late else [PermitTimeout])
+    assert sorted(done) == ([0, 1, 2] if acks_late else [0, 1])
+
+
 def test_a_task_that_is_called_takes_a_permit_or_says_that_there_is_none(
     app: Celery, client: PermitClient
 ) -> None:
-    @app.task(base=permit_task(client, "db", wait_seconds=0.05))  # type: ignore[untyped-decorator]
+    @app.task(base=permit_task(client, "db", wait_seconds=0.05), shared=False)  # type: ignore[untyped-decorator]
     def deliver(number: int) -> int:
         return number + 1
 

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import threading
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from tests.support.real_clients import await_condition
-from worker_sdk import DestinationHandle, PermitTimeout
+from worker_sdk import (
+    ClientClosedError,
+    DestinationHandle,
+    ImpossibleRequestError,
+    PermitError,
+    PermitTimeout,
+)
+from worker_sdk.errors import RejectReason, WireError
 from worker_sdk.testing import InMemoryBalancer, ManualClock
 from worker_sdk.testing.plugin import StartPermitClient
 
@@ -140,3 +148,24 @@ def test_wrong_settings_of_a_decorator_are_refused_at_once(db: DestinationHandle
         db.limited(permits=0)
     with pytest.raises(ValueError, match="number of seconds"):
         db.limited(timeout="soon")  # type: ignore[arg-type]
+
+
+# -- errors
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        PermitTimeout("db", 1.5),
+        PermitTimeout("db", None),
+        PermitTimeout("db", None, 8),
+        ImpossibleRequestError("11 permits of 'db'"),
+        ClientClosedError("the client was closed"),
+        WireError(RejectReason.BAD_JSON, "not JSON"),
+    ],
+    ids=str,
+)
+def test_an_error_stays_what_it_is_on_its_way_to_another_process(error: PermitError) -> None:
+    arrived = pickle.loads(pickle.dumps(error))
+    assert type(arrived) is type(error)
+    assert (str(arrived), vars(arrived)) == (str(error), vars(error))

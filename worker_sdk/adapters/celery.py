@@ -68,8 +68,10 @@ def _put_back(task: Task, late: PermitTimeout) -> None:
     again = task.signature_from_request(request, countdown=seconds, retries=request.retries)
     try:
         again.apply_async()
-    except Exception as error:  # the broker is away: it keeps the message
-        raise Reject(error, requeue=True) from error
+    except Exception as error:
+        if task.acks_late:  # the broker still has the message, and gives it out again
+            raise Reject(error, requeue=True) from error
+        raise late from error  # the message is gone already: the task fails, for all to see
     raise Retry(str(late), late, seconds, sig=again)
 
 

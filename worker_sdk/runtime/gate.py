@@ -77,6 +77,8 @@ class Gate:
             PermitTimeout: if there was no room in time.
             ValueError: if the timeout is no number.
         """
+        if self._comes_in():
+            return timeout
         deadline = None if timeout is None else time.monotonic() + checked_seconds(timeout)
         let_in = threading.Event()
         waiter = self._join(let_in.set)
@@ -94,6 +96,8 @@ class Gate:
         timeout: float | None,  # noqa: ASYNC109 - the same face as enter
     ) -> float | None:
         """As `enter`, without blocking the event loop. Cancellation leaves nothing behind."""
+        if self._comes_in():
+            return timeout
         deadline = None if timeout is None else time.monotonic() + checked_seconds(timeout)
         loop = asyncio.get_running_loop()
         let_in = asyncio.Event()
@@ -123,6 +127,15 @@ class Gate:
         while self._leaving:
             with entered(self._lock):
                 self._admit()
+
+    def _comes_in(self) -> bool:
+        """Come in if nothing is in the way."""
+        with entered(self._lock):
+            has_come = not self._waiters and self._has_room()
+            if has_come:
+                self._inside += 1
+        self._settle()
+        return has_come
 
     def _join(self, wake: Callable[[], object]) -> _Waiter:
         waiter = _Waiter(wake)
