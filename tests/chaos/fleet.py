@@ -1,0 +1,190 @@
+"""Two balancers and three workers on real servers, fault proxies before S3, and what is watched.
+
+Decides nothing about faults: tests bring them about. Knows how to tell that all is well.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from balancer.embedded import EmbeddedStack
+from tests.support.fault_proxy import Fault, FaultProxy
+from tests.support.served import STOP_SECONDS, Server, environment, run_command, serving
+from tests.support.servers import silent
+
+NAME = "legacy"
+WINDOW_SECONDS = 3
+CAPACITY = 240
+LEASE_SECONDS = 3
+HOSTS = ("a", "b", "c")
+NEARLY_ALL = CAPACITY * 8 // 10
+POLL_SECONDS = 0.1
+
+
+@dataclass
+class Worker:
+    """A worker's process and the file of what it spent."""
+
+    host: str
+    file: Path
+    process: subprocess.Popen[bytes]
+
+
+@dataclass
+class Fleet:
+    """All of it, running; ``balancers`` read S3 through a proxy each, workers through a third."""
+
+    stack: EmbeddedStack
+    balancers: list[Server]
+    proxies: list[FaultProxy]
+    folder: Path
+    workers: dict[str, Worker] = field(default_factory=dict)
+    is_well: bool = False
+
+    # ------------------------------------------------------------ what is brought about
+
+    def play(self, fault: Fault) -> None:
+        """Do this to every request for S3, whoever asks."""
+        for proxy in self.proxies:
+            proxy.play(fault)
+
+    def start_worker(self, host: str) -> None:
+        """Start a worker; its file goes on where there is one."""
+        own = self.stack.environment() | {
+            "CHAOS_DESTINATION": NAME,
+            "CHAOS_DISTRIBUTION": f"s3://{self.stack.s3.bucket}/chaos",
+            "PERMIT_ROUND_SECONDS": str(WINDOW_SECONDS),
+            "PERMIT_S3_ENDPOINT_URL": f"http://{self.proxies[-1].address}",
+        }
+        file = self.folder / f"worker-{host}.txt"
+        with (self.folder / f"worker-{host}.log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tests.chaos.worker", host, str(file)],
+                env=environment(own),
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+            )
+        self.workers[host] = Worker(host, file, process)
+
+    def end(self) -> None:
+        """Undo every fault and end every worker."""
+        self.play(Fault.NONE)
+        for balancer in self.balancers:
+            if balancer.process.poll() is None:
+                balancer.process.send_signal(signal.SIGCONT)
+        for worker in self.workers.values():
+            if worker.process.poll() is None:
+                worker.process.send_signal(signal.SIGCONT)
+                worker.process.kill()
+            worker.process.wait(STOP_SECONDS)
+
+    # ------------------------------------------------------------ what is watched
+
+    def roles(self) -> tuple[Server, Server]:
+        """Return who leads, and the other one; nobody may be paused."""
+        one, other = self.balancers
+        self.wait(lambda: leads(one) != leads(other), "one leader", 30)
+        return (one, other) if leads(one) else (other, one)
+
+    def wait(self, condition: Callable[[], bool], what: str, seconds: float) -> float:
+        """Wait until a condition holds; return how long it took, in seconds."""
+        started = time.monotonic()
+        while not condition():
+            waited = time.monotonic() - started
+            assert waited < seconds, f"not {what} within {seconds} s:\n{self.told()}"
+            time.sleep(POLL_SECONDS)
+        return time.monotonic() - started
+
+    def told(self) -> str:
+        """Return the end of what each process said, and of what was spent."""
+        logs = [*self.folder.glob("serve-*.log"), *self.folder.glob("worker-*.log")]
+        ends = (f"{log.name}:\n{log.read_text(errors='replace')[-3000:]}" for log in logs)
+        return "\n".join([*ends, f"spent by window: {sorted(self.spent().items())[-20:]}"])
+
+    def spent(self, hosts: tuple[str, ...] = HOSTS) -> Counter[int]:
+        """Return permits spent by window, of these workers together."""
+        found: Counter[int] = Counter()
+        for host in hosts:
+            file = self.folder / f"worker-{host}.txt"
+            lines = file.read_bytes().split(b"\n")[:-1] if file.exists() else []
+            found.update(int(line) // (WINDOW_SECONDS * 1000) for line in lines)
+        return found
+
+    def check_never_over(self) -> None:
+        """Check every window since the start: all workers together stayed within the capacity."""
+        over = {window: sum_ for window, sum_ in self.spent().items() if sum_ > CAPACITY}
+        assert over == {}, f"over {CAPACITY}:\n{self.told()}"
+
+    def await_service(self, seconds: float, hosts: tuple[str, ...] = HOSTS) -> float:
+        """Wait until a window that begins from now on is served nearly whole, by all of these."""
+        first = present_window() + 1
+
+        def is_served() -> bool:
+            return any(
+                self.spent()[window] >= NEARLY_ALL
+                and all(self.spent((host,))[window] > 0 for host in hosts)
+                for window in range(first, present_window())
+            )
+
+        took = self.wait(is_served, f"served nearly whole by {', '.join(hosts)}", seconds)
+        self.is_well = hosts == HOSTS
+        return took
+
+
+def leads(server: Server) -> bool:
+    """Say whether it leads the only shard."""
+    return "permit_leading_shards 1.0" in (server.ask("/metrics")[1] or "")
+
+
+def present_window() -> int:
+    """Return the index of the window that runs now."""
+    return int(time.time()) // WINDOW_SECONDS
+
+
+def published(server: Server, words: str | None = None) -> list[int]:
+    """Return the epochs that a balancer says it published, in its order."""
+    told = server.words() if words is None else words
+    return [int(epoch) for epoch in re.findall(r"\[published\].*? epoch (\d+),", told)]
+
+
+@contextmanager
+def running_fleet(folder: Path) -> Iterator[Fleet]:
+    """Run a fleet until it is left; it is ready and serves."""
+    with ExitStack() as life:
+        stack = life.enter_context(EmbeddedStack(report=silent, durable_kafka=True))
+        proxies = [
+            life.enter_context(FaultProxy(stack.s3.address)) for _ in ("one", "other", "workers")
+        ]
+        settings = stack.environment() | {
+            "PERMIT_S3_PREFIX": "chaos",
+            "PERMIT_KAFKA_SESSION_SECONDS": "3",
+            "PERMIT_KAFKA_PARTITIONS": "4",
+            "PERMIT_ROUND_SECONDS": str(WINDOW_SECONDS),
+            "PERMIT_TTL_SECONDS": str(3 * WINDOW_SECONDS),
+            "PERMIT_LEASE_SECONDS": str(LEASE_SECONDS),
+            "PERMIT_SHARDS": "1",
+        }
+        assert run_command(settings, ["migrate"]).returncode == 0
+        balancers = []
+        for proxy in proxies[:2]:
+            own = settings | {"PERMIT_S3_ENDPOINT_URL": f"http://{proxy.address}"}
+            balancers.append(life.enter_context(serving(own, folder)))
+            balancers[-1].wait_ready()
+        body = {"capacity": CAPACITY, "window_seconds": WINDOW_SECONDS}
+        assert balancers[0].ask(f"/destinations/{NAME}", "PUT", body)[0] == 201
+        fleet = Fleet(stack, balancers, proxies, folder)
+        life.callback(fleet.end)
+        for host in HOSTS:
+            fleet.start_worker(host)
+        fleet.await_service(60)
+        yield fleet
