@@ -1,9 +1,9 @@
 """From the log to the repository: validate, store, and only then move the offset.
 
 Decides what is accepted of each message and what happens when storing fails. Knows no driver:
-decoding, the log and the repository are given. One read is in hand at a time, decoded and stored
-in bounded pieces, so memory is bounded whatever waits in the log, and nothing more is read while
-the repository is away.
+decoding, the log and the repository are given. Reads are decoded and stored in bounded pieces, one
+of which is stored while the next is read and decoded; so memory is bounded whatever waits in the
+log, and while the repository is away one piece more is read and no more.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from balancer.ports import AcceptedBatch, Clock, Metrics, Repository, UsageLog, 
 from worker_sdk.errors import RejectReason, WireError
 from worker_sdk.wire.usage import DecodedBatch, MemberState, UsageBatch
 
-MAX_RECORDS: Final = 500
+MAX_RECORDS: Final = 2_000
 WAIT_MS: Final = 200
 FUTURE_MAX_MS: Final = 10_000
 RETRY_FIRST_SECONDS: Final = 0.2
@@ -197,6 +197,8 @@ class Ingest:
         self._partitions: tuple[int, ...] = ()
         self._caught_up = False
         self._told_arrival_time = False
+        self._storing: asyncio.Task[bool] | None = None
+        self._storing_oldest_ms: int | None = None
 
     def view(self) -> IngestView:
         """Return what learning is decided from.
@@ -227,16 +229,25 @@ class Ingest:
                 records = await self._usage_log.read(max_records=MAX_RECORDS, wait_ms=WAIT_MS)
                 if records and not await self._take(records, stop):
                     break
+                if not records and not await self._stored():
+                    break
                 await self._look_at_lag(asked_ms, empty=not records)
+            await self._stored()
         finally:
             self._caught_up = False
+            storing, self._storing = self._storing, None
+            if storing is not None:  # cut short: nothing of it is committed
+                storing.cancel()
+                await asyncio.gather(storing, return_exceptions=True)
             await self._usage_log.stop()
 
     async def _take(self, records: Sequence[UsageRecord], stop: asyncio.Event) -> bool:
         """Store a read piece by piece; False if told to stop before all of it was."""
         now_ms = self._clock.now_ms()
         appended = [record.appended_ms for record in records if record.appended_ms is not None]
-        self._oldest_waiting_ms = min(appended, default=now_ms)
+        oldest_ms = min(appended, default=now_ms)
+        before_ms = self._storing_oldest_ms if self._storing is not None else None
+        self._oldest_waiting_ms = oldest_ms if before_ms is None else min(before_ms, oldest_ms)
         if not appended and not self._told_arrival_time:
             self._told_arrival_time = True
             _log.warning(
@@ -251,11 +262,29 @@ class Ingest:
             piece.append((record, judged))
             rows += 0 if judged.accepted is None else _rows(judged.accepted.batch)
             if rows >= PIECE_ROWS:
-                if not await self._finish(piece, stop):
+                if not await self._hand_over(piece, oldest_ms, stop):
                     return False
                 piece, rows = [], 0
             await asyncio.sleep(0)  # unpacking takes its time; others have a turn
-        return not piece or await self._finish(piece, stop)
+        return not piece or await self._hand_over(piece, oldest_ms, stop)
+
+    async def _hand_over(
+        self, piece: Sequence[tuple[UsageRecord, Judged]], oldest_ms: int, stop: asyncio.Event
+    ) -> bool:
+        """Begin to store a piece once the one before is; False if that one is not."""
+        if not await self._stored():
+            return False
+        self._storing_oldest_ms = oldest_ms
+        self._storing = asyncio.create_task(self._finish(piece, stop))
+        return True
+
+    async def _stored(self) -> bool:
+        """Wait for the piece in hand; False if told to stop while it was not yet stored."""
+        if self._storing is None:
+            return True
+        await asyncio.wait([self._storing])  # whoever is cancelled here leaves it to `run`
+        storing, self._storing = self._storing, None
+        return storing.result()
 
     async def _finish(
         self, piece: Sequence[tuple[UsageRecord, Judged]], stop: asyncio.Event
@@ -347,7 +376,7 @@ class Ingest:
         if position.lag_records == 0 or not empty:
             self._current_ms = asked_ms
         self._metrics.gauge(catalogue.LAG_RECORDS, position.lag_records)
-        if position.lag_records == 0:
+        if position.lag_records == 0 and self._storing is None:
             self._oldest_waiting_ms = None
             # Without a partition it has nothing to read, and is not behind: others read them all.
             if empty and position.is_assigned:

@@ -17,19 +17,15 @@ WHERE stored.epoch < excluded.epoch;
 
 -- name: upsert_usage
 -- Write an account only where the stored instant is older; equal instants change nothing.
-WITH written AS (
-    INSERT INTO permit_usage AS stored (destination, host, instance, from_ms, instant_ms, epoch,
-        granted, used, denied, starved_ms, busy_ms, seen_ms)
-    SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[],
-        $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[])
-    ON CONFLICT (destination, host, instance) DO UPDATE
-    SET from_ms = excluded.from_ms, instant_ms = excluded.instant_ms, epoch = excluded.epoch,
-        granted = excluded.granted, used = excluded.used, denied = excluded.denied,
-        starved_ms = excluded.starved_ms, busy_ms = excluded.busy_ms, seen_ms = excluded.seen_ms
-    WHERE stored.instant_ms < excluded.instant_ms
-    RETURNING 1
-)
-SELECT count(*) FROM written;
+INSERT INTO permit_usage AS stored (destination, host, instance, from_ms, instant_ms, epoch,
+    granted, used, denied, starved_ms, busy_ms, seen_ms)
+SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[],
+    $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[])
+ON CONFLICT (destination, host, instance) DO UPDATE
+SET from_ms = excluded.from_ms, instant_ms = excluded.instant_ms, epoch = excluded.epoch,
+    granted = excluded.granted, used = excluded.used, denied = excluded.denied,
+    starved_ms = excluded.starved_ms, busy_ms = excluded.busy_ms, seen_ms = excluded.seen_ms
+WHERE stored.instant_ms < excluded.instant_ms;
 
 -- name: load_usage
 -- The accounts of some destinations that are younger than the TTL (age < ttl is live).

@@ -89,9 +89,10 @@ class PostgresRepository(PostgresHistory):
                 )
             written = 0
             if usage:
-                written = await connection.fetchval(
+                status = await connection.execute(
                     STATEMENTS["upsert_usage"], *rows.columns(usage, 12)
                 )
+                written = affected(status)
         return StoredCounts(written=written, stale=given - written)
 
     async def load_shard(

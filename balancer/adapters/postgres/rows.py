@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from balancer.app.policies import policy_to_values, stored_policy
@@ -75,15 +76,22 @@ def member_rows(batches: Sequence[AcceptedBatch]) -> list[tuple[Any, ...]]:
 
 def acknowledgement_rows(batches: Sequence[AcceptedBatch]) -> list[tuple[Any, ...]]:
     """Return one row a (member, shard), sorted: the largest epoch, when it was first seen."""
-    largest: dict[tuple[str, str, int], tuple[Any, ...]] = {}
+    of_member: dict[tuple[str, str], dict[int, tuple[int, int]]] = {}
     for accepted in batches:
         batch = accepted.batch
-        for shard, epoch in batch.epochs.items():
-            key = (batch.host, batch.instance, shard)
-            known = largest.get(key)
-            if known is None or known[3] < epoch:
-                largest[key] = (*key, epoch, accepted.arrived_ms)
-    return [largest[key] for key in sorted(largest)]
+        if batch.epochs:
+            largest = of_member.setdefault((batch.host, batch.instance), {})
+            for shard, epoch in batch.epochs.items():
+                if shard not in largest or largest[shard][0] < epoch:
+                    largest[shard] = (epoch, accepted.arrived_ms)
+    return [
+        (host, instance, shard, epoch, arrived_ms)
+        for (host, instance), largest in sorted(of_member.items(), key=_first)
+        for shard, (epoch, arrived_ms) in sorted(largest.items())
+    ]
+
+
+_first = itemgetter(0)
 
 
 def to_member(row: Mapping[str, Any]) -> MemberRecord:
