@@ -160,12 +160,27 @@ async def test_of_many_at_once_exactly_one_publishes(make_store: MakeStore) -> N
 async def test_old_files_are_removed_but_for_those_to_keep(make_store: MakeStore) -> None:
     store = make_store()
     tag = await store.publish(document(1, "a"), keep=(), tag=None)
-    await store.publish(document(2, "a"), keep=(), tag=tag)
+    later = replace(document(2, "a"), valid_until_ms=T0 + 2 * VALID_MS)
+    await store.publish(later, keep=(), tag=tag)
     assert await store.remove_older(0, before_ms=0, keep=()) == 0
     assert await store.remove_older(0, before_ms=FAR_FUTURE_MS, keep=(2,)) == 1
-    found = await make_store().load(0, now_ms=T0)
-    assert found.documents == (document(2, "a"),)
+    found = await make_store().load(0, now_ms=T0 + VALID_MS)
+    assert found.documents == (later,)
     assert found.unreadable_epochs == ()
+
+
+async def test_a_lost_file_that_still_counts_is_missed_by_whoever_reads_anew(
+    make_store: MakeStore,
+) -> None:
+    """The pointer need not name it for readers: it covers no window that is not past."""
+    store = make_store()
+    tag = await store.publish(document(1, "a"), keep=(), tag=None)
+    later = replace(document(2, "a"), valid_until_ms=T0 + 2 * VALID_MS)
+    await store.publish(later, keep=(), tag=tag)
+    assert await store.remove_older(0, before_ms=FAR_FUTURE_MS, keep=(2,)) == 1
+    found = await make_store().load(0, now_ms=T0)
+    assert found.pointed_epochs == (2,)
+    assert found.unreadable_epochs == (1,)
 
 
 # ---------------------------------------------------------------- S3 alone

@@ -51,12 +51,7 @@ OLD_FILES_LOST = Life(
 )
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=OverrunError,
-    reason="the pointer names no file that covers nothing any more, though it is still valid",
-)
-def test_a_valid_document_that_the_pointer_does_not_name_is_missed_by_a_new_leader() -> None:
+def test_a_lost_document_that_is_valid_and_not_named_is_missed_by_a_new_leader() -> None:
     run_all(range(150), OLD_FILES_LOST)
 
 

@@ -19,6 +19,7 @@ class Objects:
     files: dict[tuple[int, int], bytes] = field(default_factory=dict)
     pointers: dict[int, tuple[int, ...]] = field(default_factory=dict)
     versions: dict[int, int] = field(default_factory=dict)
+    counting: dict[int, dict[int, int]] = field(default_factory=dict)
 
 
 class MemoryDocumentStore:
@@ -62,8 +63,10 @@ class MemoryDocumentStore:
         self._meet_fault("load")
         pointed = self.objects.pointers.get(shard, ())
         listed = {epoch for place, epoch in self.objects.files if place == shard}
+        counting = self.objects.counting.get(shard, {})
+        named = {epoch for epoch, until_ms in counting.items() if until_ms > now_ms}
         documents, unreadable = [], []
-        for epoch in sorted(listed | set(pointed), reverse=True):
+        for epoch in sorted(listed | named | set(pointed), reverse=True):
             document = self._read(shard, epoch)
             if document is None:
                 unreadable.append(epoch)
@@ -94,6 +97,11 @@ class MemoryDocumentStore:
         if tag != self._tag(shard):
             raise ConflictError("the pointer was changed")
         self.objects.pointers[shard] = (document.epoch, *keep)
+        self.objects.counting[shard] = {
+            epoch: _gives_until_ms(known)
+            for place, epoch in self.objects.files
+            if place == shard and (known := self._read(shard, epoch)) is not None
+        }
         self.objects.versions[shard] = self.objects.versions.get(shard, 0) + 1
         new = self._tag(shard)
         assert new is not None

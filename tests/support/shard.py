@@ -26,10 +26,11 @@ POINTERS_KEPT = 8
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """What the pointer names, and the oldest epoch that it says may count."""
+    """What the pointer names, the oldest epoch that may count, and until when which ones do."""
 
     epochs: tuple[int, ...] = ()
     unexpired_from: int = 0
+    counting: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(slots=True)
@@ -64,6 +65,7 @@ class Put:
     document: Document
     keep: tuple[int, ...]
     unexpired_from: int
+    counting: tuple[tuple[int, int], ...]
     bounds: dict[tuple[str, int], int]
     has_file: bool = False
 
@@ -208,6 +210,7 @@ class Shard:
         leader, pointer = self.leader, self.pointer
         oldest = max(leader.unexpired_from, pointer.unexpired_from)
         listed = {epoch for epoch in self.files if epoch >= oldest} | set(pointer.epochs)
+        listed |= {epoch for epoch, until_ms in pointer.counting if until_ms > now_ms}
         documents = []
         unreadable: set[int] = set()
         for epoch in sorted(listed - leader.expired, reverse=True):
@@ -295,6 +298,10 @@ class Shard:
                 document=document,
                 keep=outcome.keep,
                 unexpired_from=self.leader.unexpired_from,
+                counting=tuple(
+                    (known.epoch, counts_until_ms(known))
+                    for known in (document, *self.leader.cached.values())
+                ),
                 bounds=bounds_of(document, snapshot, self._bounds_in_force(snapshot)),
             )
         )
@@ -328,7 +335,7 @@ class Shard:
 
     def _point(self, put: Put) -> None:
         epoch = put.document.epoch
-        self.pointer = Pointer((epoch, *put.keep), put.unexpired_from)
+        self.pointer = Pointer((epoch, *put.keep), put.unexpired_from, put.counting)
         self.pointers = [*self.pointers[-POINTERS_KEPT:], self.pointer]
         self.tag += 1
         put.leader.published_epoch = max(put.leader.published_epoch, epoch)

@@ -48,6 +48,10 @@ CALL_SECONDS: Final = 30
 
 _EPOCH: Final = re.compile(r"/(\d{12})\.jsonl\.gz$")
 _UNEXPIRED_FROM: Final = "unexpired_from"
+_UNEXPIRED: Final = "unexpired"
+"""Beside what readers go by, a pointer says which documents may still count, ``[epoch, until_ms]``
+each: so a leader that takes over misses a file that is lost."""
+
 _T = TypeVar("_T")
 
 
@@ -99,13 +103,15 @@ class S3DocumentStore:
     async def load(self, shard: int, *, now_ms: int) -> StoredShard:
         """See the port."""
         known = self._shards.setdefault(shard, _Known())
-        pointer, tag, oldest = await self._pointer(shard)
+        pointer, tag, oldest, counting = await self._pointer(shard)
+        named = {epoch for epoch, until_ms in counting.items() if until_ms > now_ms}
         listed = await self._epochs(shard, max(known.unexpired_from, oldest))
         digests = {pointed.epoch: pointed.sha256 for pointed in pointer.documents}
-        known.expired &= listed | digests.keys()
+        named |= digests.keys()
+        known.expired &= listed | named
         documents: list[Document] = []
         unreadable: list[int] = []
-        wanted = sorted((listed | digests.keys()) - known.expired, reverse=True)
+        wanted = sorted((listed | named) - known.expired, reverse=True)
         for epoch, document in zip(
             wanted,
             await asyncio.gather(*(self._document(shard, e, digests.get(e)) for e in wanted)),
@@ -152,21 +158,23 @@ class S3DocumentStore:
         known.documents = {e: read for e, read in known.documents.items() if e in epochs}
         return CurrentShard(tuple(documents), found.tag)
 
-    async def _pointer(self, shard: int) -> tuple[Pointer, str | None, int]:
-        """Return the pointer, its tag and the oldest epoch that it says may count.
+    async def _pointer(self, shard: int) -> tuple[Pointer, str | None, int, dict[int, int]]:
+        """Return the pointer, its tag, the oldest epoch that it says may count, and those that do.
 
         One that cannot be read counts as naming nothing, so that the files repair it.
         """
         read = partial(self._bucket.get, pointer_key(shard), POINTER_MAX_BYTES, may_hide=True)
         found = await self._call(read)
         if found is None:
-            return Pointer(()), None, 0
+            return Pointer(()), None, 0, {}
         try:
             pointer = decode_pointer(found.body, shard)
         except WireError:
-            return Pointer(()), found.tag, 0
-        oldest = as_object(parse_json(found.body), "a pointer").get(_UNEXPIRED_FROM)
-        return pointer, found.tag, oldest if type(oldest) is int else 0
+            return Pointer(()), found.tag, 0, {}
+        value = as_object(parse_json(found.body), "a pointer")
+        oldest = value.get(_UNEXPIRED_FROM)
+        counting = _counting(value.get(_UNEXPIRED))
+        return pointer, found.tag, oldest if type(oldest) is int else 0, counting
 
     async def _epochs(self, shard: int, oldest: int) -> set[int]:
         after = document_key(shard, oldest - 1) if oldest > 1 else None
@@ -207,7 +215,10 @@ class S3DocumentStore:
         pointed = [known.documents[epoch][1] for epoch in (document.epoch, *keep)]
         pointer = encode_pointer(Pointer(tuple(pointed)))
         value = as_object(parse_json(pointer), "a pointer")
-        body = dump_json({**value, _UNEXPIRED_FROM: known.unexpired_from})
+        counting = [[epoch, _until_ms(read)] for epoch, (read, _) in known.documents.items()]
+        body = dump_json(
+            {**value, _UNEXPIRED_FROM: known.unexpired_from, _UNEXPIRED: sorted(counting)}
+        )
         return await self._call(
             partial(self._bucket.put, pointer_key(shard), body, tag=tag, may_hide=True)
         )
@@ -257,8 +268,22 @@ def _pointed(document: Document, body: bytes) -> PointedDocument:
     )
 
 
+def _counting(value: object) -> dict[int, int]:
+    """Return epoch to date of what a pointer says may still count; what is odd is left out."""
+    pairs = value if isinstance(value, list) else []
+    return {
+        pair[0]: pair[1]
+        for pair in pairs
+        if isinstance(pair, list) and [type(part) for part in pair] == [int, int]
+    }
+
+
 def _counts(document: Document, now_ms: int) -> bool:
     """Say whether the document may still give somebody permits."""
+    return _until_ms(document) > now_ms
+
+
+def _until_ms(document: Document) -> int:
     until_ms = document.valid_until_ms
     for line in document.destinations:
         terms = line.terms
@@ -267,4 +292,4 @@ def _counts(document: Document, now_ms: int) -> bool:
             document.valid_until_ms + terms.on_expiry.for_ms,
             terms.until_window * terms.window_seconds * 1000,
         )
-    return until_ms > now_ms
+    return until_ms
