@@ -52,6 +52,9 @@ _UNEXPIRED: Final = "unexpired"
 """Beside what readers go by, a pointer says which documents may still count, ``[epoch, until_ms]``
 each: so a leader that takes over misses a file that is lost."""
 
+_UNEXPIRED_MAX: Final = 1_000
+"""The newest so many, so that a pointer stays small however long documents are valid."""
+
 _T = TypeVar("_T")
 
 
@@ -217,7 +220,11 @@ class S3DocumentStore:
         value = as_object(parse_json(pointer), "a pointer")
         counting = [[epoch, _until_ms(read)] for epoch, (read, _) in known.documents.items()]
         body = dump_json(
-            {**value, _UNEXPIRED_FROM: known.unexpired_from, _UNEXPIRED: sorted(counting)}
+            {
+                **value,
+                _UNEXPIRED_FROM: known.unexpired_from,
+                _UNEXPIRED: sorted(counting)[-_UNEXPIRED_MAX:],
+            }
         )
         return await self._call(
             partial(self._bucket.put, pointer_key(shard), body, tag=tag, may_hide=True)
