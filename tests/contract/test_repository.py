@@ -9,6 +9,7 @@ from typing import cast
 
 import pytest
 
+from balancer.adapters.postgres import repository as real_repository
 from balancer.adapters.postgres.repository import PostgresRepository
 from balancer.adapters.postgres.schema import migrate
 from balancer.app.agenda import largest_epoch_by
@@ -34,11 +35,15 @@ KEEP_MS = 600_000
 ODD_NAMES = ("a/b", "é", "日本-01", " ", "%", "'; drop", "\U0001f600", "A", "a", "x" * 255)
 
 
-@pytest.fixture(params=["fake", "postgres"])
-async def repository(request: pytest.FixtureRequest) -> AsyncIterator[Repository]:
+@pytest.fixture(params=["fake", "postgres", "postgres-copying"])
+async def repository(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Repository]:
     if request.param == "fake":
         yield FakeRepository()
         return
+    if request.param == "postgres-copying":  # as many accounts are stored, of however few
+        monkeypatch.setattr(real_repository, "COPY_ROWS", 1)
     dsn = cast("str", request.getfixturevalue("postgres_dsn"))
     await asyncio.to_thread(migrate, dsn)  # it runs a loop of its own
     real = await PostgresRepository.open(dsn)

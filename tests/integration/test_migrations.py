@@ -11,7 +11,7 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 import pytest
 
-from balancer.adapters.postgres.repository import PostgresRepository
+from balancer.adapters.postgres.repository import COPY_ROWS, PostgresRepository
 from balancer.adapters.postgres.schema import VERSION_TABLE, migrate, newest_revision
 from balancer.app.fellows import Reader
 from balancer.commands import main
@@ -167,6 +167,27 @@ async def test_a_missing_right_is_no_fault_of_the_values(
         with pytest.raises(Exception, match="permission denied") as caught:
             await repository.store_batches([batch()])
         assert not isinstance(caught.value, RefusedError | asyncpg.PostgresError)
+    finally:
+        await repository.close()
+
+
+@pytest.mark.parametrize("may_make_temporary_tables", [True, False])
+async def test_many_accounts_are_stored_at_once_whether_or_not_they_can_be_copied(
+    runtime_dsn: str, postgres_dsn: str, *, may_make_temporary_tables: bool
+) -> None:
+    if not may_make_temporary_tables:
+        name = urlsplit(postgres_dsn).path[1:]
+        await run(postgres_dsn, f"REVOKE TEMPORARY ON DATABASE {name} FROM PUBLIC")
+    repository = await PostgresRepository.open(runtime_dsn, pool_size=1)
+    try:
+        many = [at_instant(f"h{number}", T0) for number in range(COPY_ROWS)]
+        for written in (COPY_ROWS, 0):
+            assert (await repository.store_batches(many)).written == written
+        spoiled = [*many, batch(2**63)]
+        with pytest.raises(RefusedError):
+            await repository.store_batches(spoiled)
+        later = [at_instant(f"h{number}", T0 + 1) for number in range(COPY_ROWS)]
+        assert (await repository.store_batches(later)).written == COPY_ROWS
     finally:
         await repository.close()
 

@@ -27,6 +27,24 @@ SET from_ms = excluded.from_ms, instant_ms = excluded.instant_ms, epoch = exclud
     starved_ms = excluded.starved_ms, busy_ms = excluded.busy_ms, seen_ms = excluded.seen_ms
 WHERE stored.instant_ms < excluded.instant_ms;
 
+-- name: create_incoming
+-- Where many accounts are copied to: one connection's, for one transaction.
+CREATE TEMPORARY TABLE permit_incoming (
+    destination text COLLATE "C", host text COLLATE "C", instance text COLLATE "C", from_ms bigint,
+    instant_ms bigint, epoch bigint, granted bigint, used bigint, denied bigint, starved_ms bigint,
+    busy_ms bigint, seen_ms bigint) ON COMMIT DROP;
+
+-- name: upsert_incoming
+-- As upsert_usage, of what was copied; in its order, which is that of the keys.
+INSERT INTO permit_usage AS stored (destination, host, instance, from_ms, instant_ms, epoch,
+    granted, used, denied, starved_ms, busy_ms, seen_ms)
+SELECT * FROM permit_incoming
+ON CONFLICT (destination, host, instance) DO UPDATE
+SET from_ms = excluded.from_ms, instant_ms = excluded.instant_ms, epoch = excluded.epoch,
+    granted = excluded.granted, used = excluded.used, denied = excluded.denied,
+    starved_ms = excluded.starved_ms, busy_ms = excluded.busy_ms, seen_ms = excluded.seen_ms
+WHERE stored.instant_ms < excluded.instant_ms;
+
 -- name: load_usage
 -- The accounts of some destinations that are younger than the TTL (age < ttl is live).
 SELECT host, instance, destination, from_ms, instant_ms, epoch, granted, used, denied, starved_ms,

@@ -30,12 +30,17 @@ from balancer.ports import (
     StoredCounts,
 )
 
+COPY_ROWS: Final = 2_000
+"""So many accounts at once are worth a temporary table and COPY."""
+
 COMMAND_SECONDS: Final = 30
 CLOSE_SECONDS: Final = 1
 
 
 class PostgresRepository(PostgresHistory):
     """`balancer.ports.Repository` and `balancer.app.fellows.Board` on a pool of connections."""
+
+    _may_copy = True
 
     @classmethod
     async def open(cls, dsn: str, *, pool_size: int = 8) -> Self:
@@ -74,26 +79,49 @@ class PostgresRepository(PostgresHistory):
     async def store_batches(self, batches: Sequence[AcceptedBatch]) -> StoredCounts:
         """See the port."""
         usage, given = rows.usage_rows(batches)
-        members = rows.member_rows(batches)
-        acknowledged = rows.acknowledgement_rows(batches)
+        beside = rows.member_rows(batches), rows.acknowledgement_rows(batches)
+        async with translated("store reports"):
+            written = None
+            if self._may_copy and len(usage) >= COPY_ROWS:
+                written = await self._stored_by_copy(usage, *beside)
+            if written is None:
+                written = await self._store(usage, *beside, by_copy=False)
+        return StoredCounts(written=written, stale=given - written)
+
+    async def _stored_by_copy(
+        self, usage: rows.Rows, members: rows.Rows, acknowledged: rows.Rows
+    ) -> int | None:
+        """Store by COPY, which takes half the time; None where that is not possible."""
+        try:
+            return await self._store(usage, members, acknowledged, by_copy=True)
+        except asyncpg.InsufficientPrivilegeError:
+            self._may_copy = False  # the role may create no temporary table
+        except (asyncpg.DataError, ValueError, TypeError, OverflowError):
+            pass  # a value is at fault: the other way says so in the known words
+        return None
+
+    async def _store(
+        self, usage: rows.Rows, members: rows.Rows, acknowledged: rows.Rows, *, by_copy: bool
+    ) -> int:
         async with (
-            translated("store reports"),
             self._pool.acquire(timeout=CONNECT_SECONDS) as connection,
             connection.transaction(),
         ):
+            if by_copy:
+                await connection.execute(STATEMENTS["create_incoming"])
             if members:
                 await connection.execute(STATEMENTS["upsert_members"], *rows.columns(members, 7))
             if acknowledged:
                 await connection.execute(
                     STATEMENTS["upsert_acknowledgements"], *rows.columns(acknowledged, 5)
                 )
-            written = 0
-            if usage:
-                status = await connection.execute(
-                    STATEMENTS["upsert_usage"], *rows.columns(usage, 12)
-                )
-                written = affected(status)
-        return StoredCounts(written=written, stale=given - written)
+            if by_copy:
+                await connection.copy_records_to_table("permit_incoming", records=usage)
+                return affected(await connection.execute(STATEMENTS["upsert_incoming"]))
+            if not usage:
+                return 0
+            columns = rows.columns(usage, 12)
+            return affected(await connection.execute(STATEMENTS["upsert_usage"], *columns))
 
     async def load_shard(
         self, shard: int, destinations: Sequence[str], *, now_ms: int, ttl_ms: int, keep_ms: int

@@ -16,6 +16,7 @@ from balancer.core.model import Destination, MemberRecord, Policy, Usage
 from balancer.ports import AcceptedBatch
 from worker_sdk.wire.usage import MemberState
 
+Rows = list[tuple[Any, ...]]
 Columns = list[list[Any]]
 
 
