@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from benchmarks import permit_cost, planning
+from benchmarks import ingest, permit_cost, planning
 from benchmarks.allocators import __main__ as allocators
 
 
@@ -25,6 +25,11 @@ def _planning(quick: bool) -> int:
     return 0
 
 
+def _ingest(quick: bool) -> int:
+    ingest.main(quick=quick)
+    return 0
+
+
 def _allocators(quick: bool) -> int:
     return allocators.main(["--quick"] if quick else [])
 
@@ -32,6 +37,7 @@ def _allocators(quick: bool) -> int:
 BENCHMARKS: Final[Mapping[str, tuple[str, Callable[[bool], int]]]] = {
     "permit-cost": ("a permit beside a bare lock and integer", _permit_cost),
     "planning": ("planning a round, by members and destinations", _planning),
+    "ingest": ("reports from Kafka to PostgreSQL, beside COPY and executemany", _ingest),
     "allocators": ("other rules of sharing and ours on the same inputs", _allocators),
 }
 
