@@ -143,3 +143,25 @@ async def test_partitions_that_the_program_paused_stay_paused(
         record = await asyncio.wait_for(reading, WAIT_SECONDS)
         assert record.value == b"0"
         assert consumer.paused() == {programs}
+
+
+async def test_a_record_that_is_no_longer_the_consumers_turn_is_left_and_its_permit_too(
+    kafka: KafkaServer, topic: str, client: PermitClient, permit_clock: ManualClock
+) -> None:
+    db = client.destination("db")
+    assert db.try_acquire(2)
+    partition = TopicPartition(topic, 0)
+    async with (
+        consuming(kafka, topic) as consumer,
+        aclosing(permitted(consumer, db, patience_seconds=0.05, poll_seconds=0.1)) as records,
+    ):
+        reading = asyncio.create_task(anext(records))
+        await until(lambda: partition in consumer.paused(), seconds=WAIT_SECONDS)
+        consumer.seek(partition, 3)  # as a rebalance does: the position is another
+        permit_clock.advance(60)
+        record = await asyncio.wait_for(reading, WAIT_SECONDS)
+        assert record.value == b"3"
+        assert (db.state.used, db.state.refunded) == (4, 1)
+        assert db.state.in_delivery == 1
+        assert db.try_acquire()  # the first permit was given back
+    assert db.state.in_delivery == 0
