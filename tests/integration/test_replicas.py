@@ -63,7 +63,9 @@ def pair(
 def batch(host: str, state: MemberState) -> bytes:
     now_ms = time.time_ns() // 1_000_000
     entry = UsageTuple(NAME, now_ms - 1_000, now_ms, 0, 0, 0, 5, 0, 0)
-    spent = {NAME: (0, 0)} if state is MemberState.LEAVING else {}
+    # What it proves unspent of the present window is free at once.
+    window = now_ms // (ROUND_SECONDS * 1000)
+    spent = {NAME: (window, 0)} if state is MemberState.LEAVING else {}
     return encode_batch(UsageBatch(host, "i", now_ms, state, None, {}, (entry,), spent))
 
 
