@@ -38,7 +38,3 @@ class RefusedError(BalancerError):
 
 class ConflictError(BalancerError):
     """Somebody else changed what this call was based on, or the change is not allowed."""
-
-
-class InvariantError(BalancerError):
-    """A document would break an invariant and was not published."""

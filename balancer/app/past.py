@@ -25,9 +25,6 @@ from balancer.ports import Repository
 from worker_sdk.wire.shares import POINTS
 
 ROUNDS_DEFAULT: Final = 1_000
-ROUNDS_MAX: Final = 10_000
-"""At most so many rounds are told at once."""
-
 HOST_ROUNDS_MAX: Final = 200
 """At most so many rounds are searched for one host: each holds all members."""
 

@@ -225,7 +225,7 @@ def _wishes(
     if notes:
         enough = enough_after(accounts, asked, trails.enough)
         denied = np.minimum(accounts.denied, PERMITS_MAX).astype(np.int64)
-        trails = trails.note(asked, enough, policy.peak_decay_permille, denied)
+        trails = trails.note(asked, denied, enough, policy.peak_decay_permille)
     count = len(usages)
     rates = accounts.rates().astype(np.int64)
     wanted, is_foreseen = asked, np.zeros(count, dtype=np.bool_)

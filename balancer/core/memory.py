@@ -153,15 +153,13 @@ class Trails:
         for column, demand in zip(self.recent[::-1], rest.recent[::-1], strict=False):
             column[row] = demand
 
-    def note(
-        self, demands: Ints, enough: Ints, decay_permille: int, denied: Ints | None = None
-    ) -> Trails:
+    def note(self, demands: Ints, denied: Ints, enough: Ints, decay_permille: int) -> Trails:
         """Take one round's demands: a peak rises at once and decays by a factor a round."""
         return replace(
             self,
             peak=np.maximum(demands, self.peak * decay_permille // PERMILLE),
             enough=enough,
-            denied=zeros(len(demands)) if denied is None else denied,
+            denied=denied,
             rounds=np.minimum(self.rounds + 1, RECENT_ROUNDS),
             recent=(*self.recent, demands)[-RECENT_ROUNDS:],
             history=self.history.noted(demands),

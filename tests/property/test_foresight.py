@@ -166,7 +166,7 @@ def test_a_memory_stored_and_read_again_knows_and_foresees_the_same(
             for shape, begin in zip(behave, begins, strict=True)
         )
         enough = ints(chance.choice([0, 5, -5]) for _ in members)
-        trails = trails.note(demands, enough, DECAY)
+        trails = trails.note(demands, ints([0] * len(demands)), enough, DECAY)
     memory = Memory({"db": trails, "empty": Trails()})
     again = stored(memory)
     assert again == memory
@@ -196,7 +196,9 @@ def test_members_that_come_and_go_keep_their_own_past(chance: random.Random) -> 
         here = [member for member in every if chance.random() < 0.9]
         trails = trails.follow(here)
         demands = [chance.randint(1, 9) for _ in trails.members]
-        trails = trails.note(ints(demands), ints([0] * len(demands)), DECAY)
+        trails = trails.note(
+            ints(demands), ints([0] * len(demands)), ints([0] * len(demands)), DECAY
+        )
         own = {
             member: [*own.get(member, []), demand]
             for member, demand in zip(trails.members, demands, strict=True)

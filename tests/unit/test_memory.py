@@ -11,7 +11,7 @@ A, B = ("a", "1"), ("b", "1")
 
 
 def noted(trails: Trails, *demands: int) -> Trails:
-    return trails.note(ints(demands), ints(demands), 900)
+    return trails.note(ints(demands), ints([0] * len(demands)), ints(demands), 900)
 
 
 def both_for_three_rounds() -> Trails:
@@ -58,7 +58,7 @@ def test_the_stored_form_keeps_those_away_too() -> None:
 
 def test_who_came_in_place_of_a_killed_one_knows_its_peak_once_that_is_taken_for_dead() -> None:
     trails = both_for_three_rounds().follow([A, B, ("b", "2")])
-    trails = trails.note(ints([10, 20, 3]), ints([0, 0, 0]), 900)
+    trails = trails.note(ints([10, 20, 3]), ints([0, 0, 0]), ints([0, 0, 0]), 900)
     assert trails.follow([A, ("b", "2")]).peak.tolist() == [10, 20]
 
 

@@ -271,12 +271,6 @@ class Engine:
         """Return the soonest instant at which so many can be had at once, as known now."""
         return self._accounts[destination].ledger.opens_at_ms(permits, now_ms)
 
-    def begin_delivery(self, destination: str, permits: int, mono_ms: int) -> None:
-        """Note that a delivery begins whose permits came from `try_acquire`."""
-        account = self._accounts[destination]
-        account.advance(mono_ms)
-        account.deliveries.begin(permits, None)
-
     def end_delivery(self, destination: str, permits: int, mono_ms: int) -> None:
         """Note the end of a delivery that was granted without a caller."""
         account = self._accounts[destination]
