@@ -174,8 +174,8 @@ class Repository(Protocol):
     async def store_batches(self, batches: Sequence[AcceptedBatch]) -> StoredCounts:
         """Upsert accounts, members and acknowledgements in one transaction.
 
-        Writes only where the stored instant is older; equal instants change nothing. A member that
-        said goodbye stays gone, whatever comes after. Keys are sorted, duplicates merged first.
+        Writes only where the stored instant is older; equal instants change nothing. Who said
+        goodbye stays gone, whatever comes after. Epochs not on record acknowledge nothing.
 
         Raises:
             UnavailableError: nothing is known to be stored; the same may be stored again later.

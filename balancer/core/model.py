@@ -181,7 +181,8 @@ class MemberRecord:
         instant_ms: the newest instant by the member's own clock.
         seen_ms: when it was last heard of, by the trusted clock; its life runs from here.
         left_ms: when its goodbye was seen by the balancer's clock; None while it has not left.
-        acknowledged_epoch: newest epoch of this shard that it reported to hold.
+        acknowledged_epoch: newest epoch of this shard that it reported to hold, of those on record
+            when the report came.
         acknowledged_ms: when that epoch was first seen by the balancer's clock.
         spent: of a goodbye, destination to (window, permits spent in it).
     """

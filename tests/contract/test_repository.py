@@ -190,9 +190,19 @@ async def test_a_goodbye_counts_though_a_newer_report_overtook_it(repository: Re
     assert (await member(repository)).left_ms == T0
 
 
+async def recorded(repository: Repository, epochs: dict[int, int]) -> None:
+    """Let each shard's lease be held, and its record be of an epoch."""
+    leases = await repository.acquire_leases("a", list(epochs), now_ms=T0, ttl_ms=TTL_MS)
+    for lease in leases:
+        assert await repository.record_epoch(
+            lease.shard, lease.number, epochs[lease.shard], valid_until_ms=T0, memory=Memory()
+        )
+
+
 async def test_an_acknowledgement_grows_and_keeps_when_it_was_first_seen(
     repository: Repository,
 ) -> None:
+    await recorded(repository, {0: 6, 1: 2})
     for epoch, arrived_ms in ((5, T0 + 1), (5, T0 + 2), (4, T0 + 3), (6, T0 + 4), (6, T0 + 5)):
         await repository.store_batches([batch(epochs={0: epoch, 1: 2}, arrived_ms=arrived_ms)])
     here, there = await member(repository), await member(repository, shard=1)
@@ -206,6 +216,36 @@ async def test_an_acknowledgement_grows_and_keeps_when_it_was_first_seen(
     )
     rows = await repository.load_shard(0, [], now_ms=T0, ttl_ms=TTL_MS, keep_ms=KEEP_MS)
     assert rows.largest_reported_epoch == 6
+
+
+async def test_an_epoch_that_is_not_on_record_takes_no_true_one_away(
+    repository: Repository,
+) -> None:
+    await recorded(repository, {0: 6})
+    await repository.store_batches(
+        [
+            batch(epochs={0: 99}, arrived_ms=T0 + 1),
+            batch(epochs={0: 5}, arrived_ms=T0 + 2),
+            batch(epochs={0: 6}, arrived_ms=T0 + 3),
+            batch(epochs={0: 6}, arrived_ms=T0 + 4),
+        ]
+    )
+    await repository.store_batches([batch(epochs={0: 7}, arrived_ms=T0 + 5)])
+    found = await member(repository)
+    assert (found.acknowledged_epoch, found.acknowledged_ms) == (6, T0 + 3)
+    rows = await repository.load_shard(0, [], now_ms=T0, ttl_ms=TTL_MS, keep_ms=KEEP_MS)
+    assert rows.largest_reported_epoch == 99
+
+
+async def test_an_epoch_acknowledges_when_it_is_told_again_after_it_came(
+    repository: Repository,
+) -> None:
+    await repository.store_batches([batch(epochs={0: 6}, arrived_ms=T0 + 1)])
+    await recorded(repository, {0: 6})
+    assert (await member(repository)).acknowledged_epoch == 0
+    await repository.store_batches([batch(epochs={0: 6}, arrived_ms=T0 + 2)])
+    found = await member(repository)
+    assert (found.acknowledged_epoch, found.acknowledged_ms) == (6, T0 + 2)
 
 
 async def test_removing_takes_at_most_so_many_and_forgets_members_last(

@@ -98,18 +98,26 @@ async def test_a_schema_in_use_is_brought_up_to_date_with_all_that_is_in_it(
     await asyncio.to_thread(migrate, postgres_dsn)
     later = [name for name in TABLES if name.startswith("history")] + ["reader", "change"]
     tables = ", ".join(f"permit_{name}" for name in later)
-    await run(
-        postgres_dsn, f"DROP TABLE {tables}", f"UPDATE {VERSION_TABLE} SET version_num='0001'"
-    )
     repository = await PostgresRepository.open(postgres_dsn, pool_size=1)
     try:
-        await repository.store_batches([batch()])  # the version before, still at work
-        with pytest.raises(SchemaError, match="is 0001, this version needs 0003"):
+        await repository.acquire_leases("a", [0], now_ms=T0, ttl_ms=1000)
+        await repository.record_epoch(0, 1, 7, valid_until_ms=T0, memory=memory_of(1))
+        await repository.store_batches([batch()])
+        await run(
+            postgres_dsn,
+            "INSERT INTO permit_acknowledgement VALUES ('other', 'i', 0, 8, 1)",
+            f"DROP TABLE {tables}",
+            "ALTER TABLE permit_acknowledgement DROP COLUMN told_epoch",
+            f"UPDATE {VERSION_TABLE} SET version_num='0001'",
+        )
+        with pytest.raises(SchemaError, match=f"is 0001, this version needs {newest_revision()}"):
             await repository.check_schema()
-        assert await asyncio.to_thread(migrate, postgres_dsn) == "0003"
+        assert await asyncio.to_thread(migrate, postgres_dsn) == newest_revision()
         await repository.check_schema()
         rows = await repository.load_shard(0, ["db"], now_ms=T0, ttl_ms=1000, keep_ms=1000)
         assert [usage.used for usage in rows.usage] == [5]
+        assert [member.acknowledged_epoch for member in rows.members] == [7]
+        assert rows.largest_reported_epoch == 8
         await repository.store_round(round_of(reason("a")))
         assert len(await repository.load_reasons("db")) == 1
     finally:

@@ -131,7 +131,7 @@ async def test_a_goodbye_is_final(dsn: str) -> None:
             0, ["orders-db"], now_ms=T0 + 10, ttl_ms=TTL_MS, keep_ms=TTL_MS
         )
         assert [member.left_ms for member in rows.members] == [T0 + 5]
-        assert rows.members[0].acknowledged_epoch == 3
+        assert rows.largest_reported_epoch == 3
     finally:
         await repository.close()
 

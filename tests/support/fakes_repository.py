@@ -42,6 +42,7 @@ class FakeRepository(FakeHistory):
         self._usage: dict[tuple[str, str, str], Usage] = {}
         self._members: dict[Member, MemberRecord] = {}
         self._acknowledged: dict[tuple[int, str, str], tuple[int, int]] = {}
+        self._told: dict[tuple[int, str, str], int] = {}
         self._destinations: dict[str, Destination] = {}
         self._leases: dict[int, _Lease] = {}
         self._readers: dict[str, Reader] = {}
@@ -83,7 +84,10 @@ class FakeRepository(FakeHistory):
             )
         for shard, epoch in batch.epochs.items():
             key = (shard, batch.host, batch.instance)
-            if key not in self._acknowledged or self._acknowledged[key][0] < epoch:
+            self._told[key] = max(epoch, self._told.get(key, 0))
+            lease = self._leases.get(shard)
+            is_recorded = lease is not None and epoch <= lease.epoch
+            if is_recorded and self._acknowledged.get(key, (0, 0))[0] < epoch:
                 self._acknowledged[key] = (epoch, accepted.arrived_ms)
 
     def _store_usage(self, accepted: AcceptedBatch) -> set[tuple[str, str, str]]:
@@ -128,7 +132,7 @@ class FakeRepository(FakeHistory):
             largest_reported_epoch=max(
                 (
                     epoch
-                    for key, (epoch, _) in self._acknowledged.items()
+                    for key, epoch in self._told.items()
                     if key[0] == shard and epoch <= largest_epoch_by(now_ms)
                 ),
                 default=0,
@@ -146,8 +150,9 @@ class FakeRepository(FakeHistory):
         gone = [key for key, entry in self._members.items() if now_ms - entry.seen_ms >= keep_ms]
         for member in gone[:left]:
             del self._members[member]
-            for known in [key for key in self._acknowledged if key[1:] == member]:
-                del self._acknowledged[known]
+            for known in [key for key in self._told if key[1:] == member]:
+                del self._told[known]
+                self._acknowledged.pop(known, None)
         return len(old[:limit]) + len(gone[:left])
 
     async def list_destinations(self, *, include_removed: bool = False) -> Sequence[Destination]:

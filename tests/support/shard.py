@@ -8,66 +8,20 @@ earlier ones were about to put still comes. Who does all this is `tests.support.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from balancer.app.cycle import gives_until_ms
 from balancer.core.learning import wait_for_lost_documents
-from balancer.core.memory import Memory
 from balancer.core.model import Destination, MemberRecord, RoundKind, Snapshot, Usage
 from balancer.core.planner import plan
 from balancer.simulation.bounds import bounds_of
+from tests.support.shard_parts import Leader, Lease, Pointer, Put
 from worker_sdk.wire.distribution import Document, Member, Terms, decode_document, encode_document
 from worker_sdk.wire.usage import MemberState, UsageBatch
 
 TTL_MS = 30_000
 FUTURE_MAX_MS = 10_000
 POINTERS_KEPT = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Pointer:
-    """What the pointer names, the oldest epoch that may count, and until when which ones do."""
-
-    epochs: tuple[int, ...] = ()
-    unexpired_from: int = 0
-    counting: tuple[tuple[int, int], ...] = ()
-
-
-@dataclass(slots=True)
-class Lease:
-    """The shard's record in the database."""
-
-    epoch: int = 0
-    valid_until_ms: int = 0
-    memory: Memory = field(default_factory=Memory)
-
-
-@dataclass(slots=True)
-class Leader:
-    """One process that plans: what it has read of the store, and what it must wait for."""
-
-    published_epoch: int
-    cached: dict[int, Document] = field(default_factory=dict)
-    expired: set[int] = field(default_factory=set)
-    unexpired_from: int = 0
-    unreadable: set[int] = field(default_factory=set)
-    wait_until_ms: int = 0
-
-
-@dataclass(slots=True)
-class Put:
-    """A document on its way: its file is put first, the pointer then or later."""
-
-    file_tick: int
-    pointer_tick: int
-    tag: int
-    leader: Leader
-    document: Document
-    keep: tuple[int, ...]
-    unexpired_from: int
-    counting: tuple[tuple[int, int], ...]
-    bounds: dict[tuple[str, int], int]
-    has_file: bool = False
 
 
 class Shard:
@@ -78,6 +32,7 @@ class Shard:
         self.round_ms = round_ms
         self.is_conditional = laxity != "unconditional puts"
         self.records: dict[Member, MemberRecord] = {}
+        self.told: dict[Member, int] = {}
         self.usage: dict[tuple[Member, str], Usage] = {}
         self.lease = Lease()
         self.leader = Leader(0)
@@ -139,8 +94,14 @@ class Shard:
 
     def acknowledge(self, member: Member, epoch: int, now_ms: int) -> None:
         record = self.records.get(member)
-        if record is not None and epoch > record.acknowledged_epoch:
+        self.told[member] = max(epoch, self.told.get(member, 0))
+        if record is None or not self.is_on_record(epoch):
+            return
+        if epoch > record.acknowledged_epoch:
             self.records[member] = replace(record, acknowledged_epoch=epoch, acknowledged_ms=now_ms)
+
+    def is_on_record(self, epoch: int) -> bool:
+        return epoch <= self.lease.epoch
 
     def forget_old_rows(self, now_ms: int, keep_ms: int) -> None:
         self.usage = {
@@ -151,6 +112,7 @@ class Shard:
             for member, known in self.records.items()
             if now_ms - known.seen_ms < keep_ms
         }
+        self.told = {member: epoch for member, epoch in self.told.items() if member in self.records}
 
     # ------------------------------------------------------------- faults
 
@@ -158,6 +120,7 @@ class Shard:
         """Lose every row; the process that plans starts anew, and learns if it knows to."""
         self.has_lost_rows = True
         self.records.clear()
+        self.told.clear()
         self.usage.clear()
         self.lease = Lease()
         self.leader = Leader(0)
@@ -270,7 +233,7 @@ class Shard:
                     self.lease.epoch,
                     *self.files,
                     *self.pointer.epochs,
-                    *(record.acknowledged_epoch for record in self.records.values()),
+                    *self.told.values(),
                 ],
                 default=0,
             ),

@@ -86,11 +86,11 @@ class Bench:
             await running
         self.stop.clear()
 
-    async def acknowledged(self, shard: int) -> int:
+    async def told(self, shard: int) -> int:
         rows = await self.repository.load_shard(
             shard, [], now_ms=self.clock.ms, ttl_ms=TTL_MS, keep_ms=TTL_MS
         )
-        return max(member.acknowledged_epoch for member in rows.members)
+        return rows.largest_reported_epoch
 
     async def used(self) -> dict[str, int]:
         rows = await self.repository.load_shard(
@@ -139,12 +139,12 @@ async def test_an_epoch_that_nobody_can_have_published_is_refused_alone(epoch: i
     assert [reason for _, reason, _ in bench.topic.rejected] == [RejectReason.BAD_NUMBER]
     assert bench.metrics.counts[f"{catalogue.REJECTED}:bad_number"] == 1
     assert await bench.used() == {"h": 5}
-    assert await bench.acknowledged(0) == 0
-    assert await bench.acknowledged(1) == 7
+    assert await bench.told(0) == 0
+    assert await bench.told(1) == 7
     # What the member truly holds is believed as soon as it says so.
     bench.topic.append(encode_batch(replace(mixed, sent_at_ms=T0 + 1, epochs={0: 8})))
     await bench.run_until_committed(2)
-    assert await bench.acknowledged(0) == 8
+    assert await bench.told(0) == 8
 
 
 async def test_a_clock_that_ran_ahead_and_was_set_right_is_believed_again_at_once() -> None:
@@ -325,7 +325,7 @@ async def test_one_row_that_the_database_refuses_costs_one_row() -> None:
         0, ["x", "y", "bad"], now_ms=T0, ttl_ms=TTL_MS, keep_ms=TTL_MS
     )
     assert {row.destination for row in rows.usage} == {"x", "y"}
-    assert all(member.acknowledged_epoch == 7 for member in rows.members)
+    assert rows.largest_reported_epoch == 7
 
 
 async def test_a_member_that_the_database_refuses_costs_its_message() -> None:

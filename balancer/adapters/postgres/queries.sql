@@ -8,12 +8,23 @@ SET group_name = excluded.group_name, instant_ms = excluded.instant_ms, seen_ms 
 WHERE stored.left_ms IS NULL AND (excluded.left_ms IS NOT NULL OR stored.instant_ms < excluded.instant_ms);
 
 -- name: upsert_acknowledgements
--- Acknowledged epochs only grow; the instant is that of the first sight of the epoch.
-INSERT INTO permit_acknowledgement AS stored (host, instance, shard, epoch, acknowledged_ms)
-SELECT * FROM unnest($1::text[], $2::text[], $3::integer[], $4::bigint[], $5::bigint[])
+-- Believed is the largest epoch that was on record when its report came, with the instant of its
+-- first sight: no false one takes the place of a true one. What was told is kept beside it.
+INSERT INTO permit_acknowledgement AS stored (host, instance, shard, epoch, acknowledged_ms, told_epoch)
+SELECT host, instance, shard, coalesce(max(told) FILTER (WHERE told <= recorded), 0),
+    coalesce((array_agg(arrived_ms ORDER BY told DESC) FILTER (WHERE told <= recorded))[1], 0), max(told)
+FROM (
+    SELECT told.*, coalesce(lease.epoch, 0) AS recorded
+    FROM unnest($1::text[], $2::text[], $3::integer[], $4::bigint[], $5::bigint[])
+        AS told(host, instance, shard, told, arrived_ms)
+    LEFT JOIN permit_lease AS lease ON lease.shard = told.shard) AS reports
+GROUP BY host, instance, shard ORDER BY host COLLATE "C", instance COLLATE "C", shard
 ON CONFLICT (host, instance, shard) DO UPDATE
-SET epoch = excluded.epoch, acknowledged_ms = excluded.acknowledged_ms
-WHERE stored.epoch < excluded.epoch;
+SET epoch = greatest(stored.epoch, excluded.epoch),
+    acknowledged_ms = CASE WHEN stored.epoch < excluded.epoch THEN excluded.acknowledged_ms
+        ELSE stored.acknowledged_ms END,
+    told_epoch = greatest(stored.told_epoch, excluded.told_epoch)
+WHERE stored.epoch < excluded.epoch OR stored.told_epoch < excluded.told_epoch;
 
 -- name: upsert_usage
 -- Write an account only where the stored instant is older; equal instants change nothing.
@@ -62,8 +73,8 @@ WHERE $2::bigint - m.seen_ms < $3::bigint;
 
 -- name: largest_reported_epoch
 -- The largest epoch that anybody reported to hold of a shard; none that nobody can have reached.
-SELECT coalesce(max(epoch), 0) FROM permit_acknowledgement
-WHERE shard = $1::integer AND epoch <= $2::bigint;
+SELECT greatest(coalesce(max(epoch), 0), coalesce(max(told_epoch) FILTER (WHERE told_epoch <= $2::bigint), 0))
+FROM permit_acknowledgement WHERE shard = $1::integer;
 
 -- name: known_host
 -- Whether any member under a host name is on record.

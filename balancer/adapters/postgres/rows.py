@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from operator import itemgetter
 from typing import Any
 
 from balancer.app.policies import policy_to_values, stored_policy
@@ -76,23 +75,13 @@ def member_rows(batches: Sequence[AcceptedBatch]) -> list[tuple[Any, ...]]:
 
 
 def acknowledgement_rows(batches: Sequence[AcceptedBatch]) -> list[tuple[Any, ...]]:
-    """Return one row a (member, shard), sorted: the largest epoch, when it was first seen."""
-    of_member: dict[tuple[str, str], dict[int, tuple[int, int]]] = {}
+    """Return one row a (member, shard, epoch) reported, sorted: when it was first seen."""
+    first: dict[tuple[str, str, int, int], int] = {}
     for accepted in batches:
         batch = accepted.batch
-        if batch.epochs:
-            largest = of_member.setdefault((batch.host, batch.instance), {})
-            for shard, epoch in batch.epochs.items():
-                if shard not in largest or largest[shard][0] < epoch:
-                    largest[shard] = (epoch, accepted.arrived_ms)
-    return [
-        (host, instance, shard, epoch, arrived_ms)
-        for (host, instance), largest in sorted(of_member.items(), key=_first)
-        for shard, (epoch, arrived_ms) in sorted(largest.items())
-    ]
-
-
-_first = itemgetter(0)
+        for shard, epoch in batch.epochs.items():
+            first.setdefault((batch.host, batch.instance, shard, epoch), accepted.arrived_ms)
+    return [(*key, arrived_ms) for key, arrived_ms in sorted(first.items())]
 
 
 def to_member(row: Mapping[str, Any]) -> MemberRecord:
