@@ -10,7 +10,7 @@ import asyncio
 import os
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, NoReturn, Self
 
 from worker_sdk.errors import ConfigurationError
 from worker_sdk.handle import DestinationHandle
@@ -110,7 +110,8 @@ class PermitClient:
         """Begin: announce this member, read its shares. Returns at once.
 
         Raises:
-            ConfigurationError: where a driver is missing or refuses its settings.
+            ConfigurationError: where a driver is missing or refuses its settings, or where the
+                process is one in which the client cannot work.
         """
         self._lives.start()
 
@@ -173,6 +174,12 @@ class PermitClient:
     def _rebind(self, member: Member | None) -> None:
         for handle in self._handles.values():
             handle.rebind(member)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a PermitClient cannot be sent to another process; make one there, or let it be "
+            "inherited by a fork"
+        )
 
     def __enter__(self) -> Self:
         self.start()

@@ -13,7 +13,7 @@ import os
 import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Final, ParamSpec, Self, TypeVar, cast
+from typing import Any, Final, NoReturn, ParamSpec, Self, TypeVar, cast
 
 from worker_sdk.core.engine import Account
 from worker_sdk.core.ledger import check_permits
@@ -57,6 +57,11 @@ class DestinationHandle:
             self._account = member.engine.account(self.name)
             self._wall_ms = member.clock.wall_ms
             self._pid = os.getpid()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "permits cannot be sent to another process; ask a PermitClient there for them"
+        )
 
     # -- taking
 

@@ -109,7 +109,6 @@ class Background:
 
     def _run_loop(self) -> None:
         loop = self._loop
-        asyncio.set_event_loop(loop)
         pacer = loop.create_task(self._pace_forever())
         self._flusher = loop.create_task(self._flush_forever())
         try:

@@ -19,6 +19,7 @@ from worker_sdk.runtime.clocks import Clock
 from worker_sdk.runtime.guard import entered, is_interrupted, make_guard
 from worker_sdk.runtime.member import Member
 from worker_sdk.runtime.options import Options
+from worker_sdk.runtime.surroundings import check_surroundings, has_greenlets
 
 INSTANCE_BYTES: Final = 8
 
@@ -39,6 +40,7 @@ class Lives:
         self._clock = clock
         self._on_change = on_change
         self._lock = make_guard()
+        self._has_greenlets = has_greenlets()
         self._pid = os.getpid()
         self._is_started = False
         self._member: Member | None = None
@@ -50,9 +52,12 @@ class Lives:
         """Begin a life; nothing happens if there is one.
 
         Raises:
-            ConfigurationError: where a driver is missing or refuses its settings.
+            ConfigurationError: where a driver is missing or refuses its settings, or where the
+                process is one in which the client cannot work.
         """
+        check_surroundings()
         self._forget_parents()
+        self._mind_greenlets()
         with entered(self._lock):
             if self._member is None:
                 self._begin()
@@ -80,6 +85,7 @@ class Lives:
         member = self._member
         if member is not None:
             return member
+        self._mind_greenlets()
         with entered(self._lock):
             if not self._is_started:
                 raise ClientClosedError("the client is not started, or closed already")
@@ -127,6 +133,13 @@ class Lives:
         # For a fork that did not run Python's hooks; with them it was done already.
         if os.getpid() != self._pid:
             self.after_fork_in_child()
+
+    def _mind_greenlets(self) -> None:
+        # What was made before threads became greenlets (a server's preloaded program) has a lock
+        # that cannot tell them apart.
+        if not self._has_greenlets and has_greenlets():
+            self._has_greenlets = True
+            self._lock = make_guard()
 
     def after_fork_in_child(self) -> None:
         """Drop the parent's life; the next use begins a new one."""
