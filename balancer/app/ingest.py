@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Final
 
 from balancer.app import catalogue
@@ -30,6 +31,9 @@ RETRY_MOST_SECONDS: Final = 5.0
 
 PIECE_ROWS: Final = 20_000
 """A piece is stored once it has so many rows; the last message may take it to twice that."""
+
+TURN_BYTES: Final = 8 * 1024
+"""Whoever else has something to do has a turn after so much was decoded: a millisecond or two."""
 
 _log = logging.getLogger("balancer.ingest")
 
@@ -100,13 +104,13 @@ def judge(record: UsageRecord, decode: Decode, *, now_ms: int, ttl_ms: int) -> J
 
 
 def _clamp(batch: UsageBatch, latest_ms: int, seen_ms: int) -> tuple[UsageBatch, int]:
+    newest_ms = max(map(_instant_ms, batch.tuples), default=batch.sent_at_ms)
+    if newest_ms <= latest_ms and batch.sent_at_ms <= latest_ms:
+        return batch, 0
     late = sum(entry.instant_ms > latest_ms for entry in batch.tuples)
     late += batch.sent_at_ms > latest_ms
-    if not late:
-        return batch, 0
     tuples = tuple(
-        replace(
-            entry,
+        entry._replace(
             instant_ms=seen_ms,
             from_ms=seen_ms - (entry.instant_ms - entry.from_ms),
         )
@@ -118,12 +122,15 @@ def _clamp(batch: UsageBatch, latest_ms: int, seen_ms: int) -> tuple[UsageBatch,
     return replace(batch, tuples=tuples, sent_at_ms=sent_at_ms), late
 
 
+_instant_ms: Final = attrgetter("instant_ms")
+
+
 def _without_impossible_epochs(
     batch: UsageBatch, largest: int
 ) -> tuple[UsageBatch, tuple[Refusal, ...]]:
-    impossible = [shard for shard, epoch in batch.epochs.items() if epoch > largest]
-    if not impossible:
+    if max(batch.epochs.values(), default=0) <= largest:
         return batch, ()
+    impossible = [shard for shard, epoch in batch.epochs.items() if epoch > largest]
     epochs = {shard: epoch for shard, epoch in batch.epochs.items() if epoch <= largest}
     refused = tuple(
         Refusal(RejectReason.BAD_NUMBER, f"no epoch of shard {shard} can be over {largest} yet")
@@ -256,7 +263,7 @@ class Ingest:
                 extra={"action": "arrival_time"},
             )
         piece: list[tuple[UsageRecord, Judged]] = []
-        rows = 0
+        rows = decoded_bytes = 0
         for record in records:
             judged = judge(record, self._decode, now_ms=now_ms, ttl_ms=self._ttl_ms)
             piece.append((record, judged))
@@ -265,7 +272,10 @@ class Ingest:
                 if not await self._hand_over(piece, oldest_ms, stop):
                     return False
                 piece, rows = [], 0
-            await asyncio.sleep(0)  # unpacking takes its time; others have a turn
+            decoded_bytes += len(record.body or b"")
+            if decoded_bytes >= TURN_BYTES:
+                decoded_bytes = 0
+                await asyncio.sleep(0)
         return not piece or await self._hand_over(piece, oldest_ms, stop)
 
     async def _hand_over(

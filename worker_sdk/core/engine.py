@@ -9,7 +9,6 @@ safe for threads: the caller holds a lock.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import replace
 from typing import Final
 
 from worker_sdk.core.ledger import Allowance, Ledger, check_permits
@@ -350,7 +349,7 @@ class Engine:
             account = self._accounts.get(entry.destination)
             if account is not None:
                 back = account.queue.unreport()
-                tuples.append(replace(entry, denied=max(0, entry.denied - back)))
+                tuples.append(entry._replace(denied=max(0, entry.denied - back)))
         self._reports.restore(tuples)
 
     def goodbye(self, now_ms: int, mono_ms: int) -> UsageBatch:

@@ -6,10 +6,12 @@ in the future is the receiver's question), of compression or of Kafka.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from functools import partial
+from operator import le
+from typing import Final, NamedTuple, cast
 
 from worker_sdk.errors import RejectReason, WireError
 from worker_sdk.wire.limits import (
@@ -20,6 +22,7 @@ from worker_sdk.wire.limits import (
     EPOCH_MAX,
     INSTANT_MAX_MS,
     INSTANT_MIN_MS,
+    NAME_MAX_BYTES,
     PERMITS_MAX,
     SHARDS_MAX,
     SPAN_MAX_MS,
@@ -51,9 +54,10 @@ class MemberState(StrEnum):
     LEAVING = "leaving"
 
 
-@dataclass(frozen=True, slots=True)
-class UsageTuple:
+class UsageTuple(NamedTuple):
     """One member's account for one destination and one stretch of time.
+
+    A tuple in the order of the wire, since millions a minute are read and written as rows.
 
     Attributes:
         destination: its name.
@@ -132,24 +136,10 @@ def encode_batch(batch: UsageBatch) -> bytes:
     body["sent_at_ms"] = batch.sent_at_ms
     body["state"] = batch.state.value
     body["epochs"] = {str(shard): epoch for shard, epoch in batch.epochs.items()}
-    body["tuples"] = [_tuple_row(entry) for entry in batch.tuples]
+    body["tuples"] = batch.tuples
     if batch.spent:
         body["spent"] = {name: list(account) for name, account in batch.spent.items()}
     return dump_json(body)
-
-
-def _tuple_row(entry: UsageTuple) -> list[object]:
-    return [
-        entry.destination,
-        entry.from_ms,
-        entry.instant_ms,
-        entry.epoch,
-        entry.granted,
-        entry.used,
-        entry.denied,
-        entry.starved_ms,
-        entry.busy_ms,
-    ]
 
 
 def decode_batch(body: bytes) -> DecodedBatch:
@@ -168,14 +158,9 @@ def decode_batch(body: bytes) -> DecodedBatch:
     value = as_object(parse_json(body, items_max=BATCH_ITEMS_MAX), "a batch")
     check_version(value, "a batch", WIRE_VERSION)
     group = value.get("group")
-    good: list[UsageTuple] = []
-    bad: list[RejectedTuple] = []
     rows = as_list(value.get("tuples"), "tuples", most=BATCH_TUPLES_MAX)
-    for index, row in enumerate(rows):
-        try:
-            good.append(_decode_tuple(row))
-        except WireError as error:
-            bad.append(RejectedTuple(index, error.reason, str(error)))
+    all_good = _all_good_tuples(rows)
+    good, bad = _decode_tuples(rows) if all_good is None else (all_good, ())
     batch = UsageBatch(
         host=as_name(value.get("host"), "host"),
         instance=as_name(value.get("instance"), "instance"),
@@ -183,17 +168,67 @@ def decode_batch(body: bytes) -> DecodedBatch:
         state=_decode_state(value.get("state")),
         group=None if group is None else as_name(group, "group"),
         epochs=_decode_epochs(value.get("epochs", {})),
-        tuples=tuple(good),
+        tuples=good,
         spent=_decode_spent(value.get("spent", {})),
     )
-    return DecodedBatch(batch, tuple(bad))
+    return DecodedBatch(batch, bad)
+
+
+_STATES: Final = {state.value: state for state in MemberState}
 
 
 def _decode_state(value: object) -> MemberState:
-    for state in MemberState:
-        if value == state.value:
-            return state
+    if isinstance(value, str) and value in _STATES:
+        return _STATES[value]
     raise WireError(RejectReason.BAD_FIELD, "state is not one known")
+
+
+_INTEGERS: Final = {int}
+_as_usage_tuple: Final = partial(tuple.__new__, UsageTuple)
+
+
+def _all_good_tuples(rows: Sequence[object]) -> tuple[UsageTuple, ...] | None:
+    """Return the tuples if a look at whole columns finds nothing to object to; else None.
+
+    It accepts nothing that `_decode_tuple` would not, and costs a third. What it leaves (something
+    bad, surplus items, names beyond ASCII, stretches far apart) is looked at tuple by tuple.
+    """
+    try:
+        columns = tuple(zip(*cast(Sequence[Sequence[object]], rows), strict=True))
+        if len(columns) != TUPLE_FIELDS:
+            return () if not rows else None
+        names, froms, instants, epochs, *counts = cast(tuple[tuple[int, ...], ...], columns)
+        joined = "".join(cast(tuple[str, ...], names))
+    except (TypeError, ValueError):  # a row that is no list or of another length, a name no text
+        return None
+    amounts = (*counts[0], *counts[1], *counts[2], *counts[3], *counts[4])
+    if set(map(type, amounts + froms + instants + epochs)) != _INTEGERS:
+        return None
+    lengths = set(map(len, cast(tuple[str, ...], names)))
+    newest_ms = max(instants)
+    if (
+        (joined.isascii() and joined.isprintable())
+        and (min(lengths) > 0 and max(lengths) <= NAME_MAX_BYTES)
+        and (min(amounts) >= 0 and max(amounts) <= PERMITS_MAX)
+        and (min(epochs) >= 0 and max(epochs) <= EPOCH_MAX)
+        and (min(instants) >= INSTANT_MIN_MS and newest_ms <= INSTANT_MAX_MS)
+        and (min(froms) >= newest_ms - SPAN_MAX_MS and all(map(le, froms, instants)))
+    ):
+        return tuple(map(_as_usage_tuple, rows))
+    return None
+
+
+def _decode_tuples(
+    rows: Iterable[object],
+) -> tuple[tuple[UsageTuple, ...], tuple[RejectedTuple, ...]]:
+    good: list[UsageTuple] = []
+    bad: list[RejectedTuple] = []
+    for index, row in enumerate(rows):
+        try:
+            good.append(_decode_tuple(row))
+        except WireError as error:
+            bad.append(RejectedTuple(index, error.reason, str(error)))
+    return tuple(good), tuple(bad)
 
 
 def _decode_tuple(row: object) -> UsageTuple:
@@ -202,7 +237,6 @@ def _decode_tuple(row: object) -> UsageTuple:
     destination = as_name(row[0], "destination")
     from_ms, instant_ms, epoch = row[1], row[2], row[3]
     counts = row[4:TUPLE_FIELDS]
-    # One pass over plain comparisons: this runs for every tuple of the fleet.
     if type(from_ms) is not int or type(instant_ms) is not int or type(epoch) is not int:
         raise WireError(RejectReason.BAD_NUMBER, "an instant or an epoch is not an integer")
     for count in counts:

@@ -3,14 +3,15 @@
 Decides which encodings are known and how far anything may grow while it is unpacked. Knows nothing
 of offsets, of Kafka's client, or of what becomes of a batch.
 
-The frames of zstandard are fed in small pieces: 4 bytes can stand for a block of 128 KiB, and the
-library hands out whatever a piece gives at once. So no more than about 2 MiB is ever held beyond
-the limit.
+A frame of zstandard that says that it is small is unpacked at once, into so much memory and no
+more. All others are fed in small pieces: 4 bytes can stand for a block of 128 KiB, and the library
+hands out whatever a piece gives at once. So no more than about 2 MiB is ever held beyond the limit.
 """
 
 from __future__ import annotations
 
 import io
+import threading
 from typing import Final
 
 import zstandard
@@ -27,6 +28,9 @@ from worker_sdk.wire.usage import CONTENT_TYPE, DecodedBatch, decode_batch
 
 FRAMES_MAX: Final = GZIP_MEMBERS_MAX
 """Joined frames of zstandard in one body: an empty one passes no other limit."""
+
+WHOLE_MAX_BYTES: Final = 1024 * 1024
+"""A frame that states no more than this is unpacked at once."""
 
 _PIECE_BYTES: Final = 64
 _HEADER_MAX_BYTES: Final = 18
@@ -86,6 +90,9 @@ def unzstd_bytes(body: bytes, limit_bytes: int) -> bytes:
             content passes ``limit_bytes`` or a frame asks for more memory than that, TOO_MANY where
             over ``FRAMES_MAX`` are joined.
     """
+    whole = _whole_frame(body, min(limit_bytes, WHOLE_MAX_BYTES))
+    if whole is not None:
+        return whole
     # A frame that says its size may use that as its window, which is a power of two or less.
     window_bytes = max(1 << (limit_bytes - 1).bit_length(), 1 << 23)
     decompressor = zstandard.ZstdDecompressor(max_window_size=window_bytes)
@@ -99,6 +106,27 @@ def unzstd_bytes(body: bytes, limit_bytes: int) -> bytes:
         _check_header(body[position : position + _HEADER_MAX_BYTES], limit_bytes, window_bytes)
         position = _unpack_frame(decompressor, body, position, content, limit_bytes)
     return content.getvalue()
+
+
+class _Kept(threading.local):
+    """What unpacks small frames; made once a thread, since making it takes longer than using it."""
+
+    def __init__(self) -> None:
+        self.decompressor = zstandard.ZstdDecompressor(max_window_size=WHOLE_MAX_BYTES)
+
+
+_kept: Final = _Kept()
+
+
+def _whole_frame(body: bytes, limit_bytes: int) -> bytes | None:
+    """Return the content of a body that is one small frame of stated size; None for any other."""
+    try:
+        stated = zstandard.frame_content_size(body)
+        if not 0 < stated <= limit_bytes:
+            return None
+        return _kept.decompressor.decompress(body, allow_extra_data=False)
+    except zstandard.ZstdError:  # whoever looks at the pieces says what is wrong with them
+        return None
 
 
 def _check_header(header: bytes, limit_bytes: int, window_bytes: int) -> None:
