@@ -42,7 +42,7 @@ def test_a_host_without_an_entry_has_no_answer() -> None:
 async def test_a_waiter_wakes_when_something_else_is_published() -> None:
     view = DistributionView(shards=1)
     view.publish(0, [document(1, "a")])
-    waiting = asyncio.create_task(view.wait_changed(view.version, 30))
+    waiting = asyncio.create_task(view.wait_changed("a", view.version, 30))
     await asyncio.sleep(0)
     view.publish(0, [document(1, "a")])
     assert not waiting.done()
@@ -52,4 +52,4 @@ async def test_a_waiter_wakes_when_something_else_is_published() -> None:
 
 async def test_a_wait_ends_with_its_time() -> None:
     view = DistributionView(shards=1)
-    assert await view.wait_changed(0, 0.01) == 0
+    assert await view.wait_changed("a", 0, 0.01) == 0

@@ -6,15 +6,16 @@ HTTP, and not which documents count.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import json
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from worker_sdk.errors import RejectReason, WireError
 from worker_sdk.wire.distribution import (
-    DestinationShares,
     Document,
     Entry,
     OwnShare,
+    Terms,
     decode_intervals,
     decode_safe_points,
     decode_terms,
@@ -35,11 +36,11 @@ from worker_sdk.wire.strict import (
     as_list,
     as_name,
     as_object,
-    dump_json,
     parse_json,
 )
 
 _POINTS_OF_A_PERCENT: Final = POINTS // 100
+_TEXT: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def encode_host_answer(
@@ -63,7 +64,7 @@ def encode_host_answer(
         instance: list only this instance's intervals; ``percent`` and ``permits`` are still the
             host's.
     """
-    rows: dict[str, list[object]] = {}
+    rows: dict[str, list[str]] = {}
     found: set[str] = set() if destinations is None else set(destinations)
     for document in documents:
         for shares in document.destinations:
@@ -73,38 +74,61 @@ def encode_host_answer(
             own = [entry for entry in shares.entries if entry.host == host]
             if destinations is None and own:
                 found.add(name)
-            rows.setdefault(name, []).append(_row(document, shares, own, instance))
-    listed = {name: rows[name] for name in sorted(found) if name in rows}
-    if not listed:
-        return None
-    return dump_json({"host": host, "shards": shards, "destinations": listed})
+            head = encode_row_head(document, shares.terms)
+            rows.setdefault(name, []).append(encode_row(head, shares.terms.capacity, own, instance))
+    listed = {name: rows[name] for name in found if name in rows}
+    return encode_rows(host, shards, listed) if listed else None
 
 
-def _row(
-    document: Document, shares: DestinationShares, own: Iterable[Entry], instance: str | None
-) -> dict[str, object]:
-    terms = shares.terms
-    points = 0
-    instances: dict[str, object] = {}
-    for entry in own:
-        entry_points = share_points(entry.intervals)
-        points += entry_points
-        if instance is None or entry.instance == instance:
-            instances[entry.instance] = {
-                "intervals": entry.intervals,
-                "safe": entry.safe_points,
-                "percent": entry_points / _POINTS_OF_A_PERCENT,
-            }
-    return {
+def encode_row_head(document: Document, terms: Terms) -> str:
+    """Return how every host's row of a destination in a document begins, for `encode_row`."""
+    value = {
         "shard": document.shard,
         "epoch": document.epoch,
         "published_at_ms": document.published_at_ms,
         "valid_until_ms": document.valid_until_ms,
         **encode_terms(terms),
-        "percent": points / _POINTS_OF_A_PERCENT,
-        "permits": terms.capacity * points // POINTS,
-        "instances": instances,
     }
+    return _TEXT(value).removesuffix("}")
+
+
+def encode_row(head: str, capacity: int, own: Sequence[Entry], instance: str | None) -> str:
+    """Return what a document says of a destination to one host, as JSON.
+
+    It is put together as text: answers to whole fleets are made each round.
+
+    Args:
+        head: of `encode_row_head`.
+        capacity: of the destination.
+        own: the host's entries.
+        instance: list only this one, if any is given; ``percent`` and ``permits`` are still the
+            host's.
+    """
+    points = 0
+    percent = "0.0"
+    listed = []
+    for entry in own:
+        entry_points = share_points(entry.intervals)
+        points += entry_points
+        percent = repr(entry_points / _POINTS_OF_A_PERCENT)
+        if instance is None or entry.instance == instance:
+            intervals = ",".join([f"[{start},{end}]" for start, end in entry.intervals])
+            listed.append(
+                f'{_TEXT(entry.instance)}:{{"intervals":[{intervals}],"safe":{entry.safe_points},'
+                f'"percent":{percent}}}'
+            )
+    if len(own) > 1:
+        percent = repr(points / _POINTS_OF_A_PERCENT)
+    return (
+        f'{head},"percent":{percent},"permits":{capacity * points // POINTS},'
+        f'"instances":{{{",".join(listed)}}}}}'
+    )
+
+
+def encode_rows(host: str, shards: int, rows: Mapping[str, Sequence[str]]) -> bytes:
+    """Return the answer about one host, from the rows of each destination, newest first."""
+    listed = ",".join([f"{_TEXT(name)}:[{','.join(rows[name])}]" for name in sorted(rows)])
+    return f'{{"host":{_TEXT(host)},"shards":{shards},"destinations":{{{listed}}}}}'.encode()
 
 
 def decode_host_answer(body: bytes, instance: str, host: str | None = None) -> tuple[OwnShare, ...]:

@@ -12,7 +12,8 @@ from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Final
 
-from aiohttp import web
+from aiohttp import hdrs, web
+from multidict import CIMultiDict
 
 from balancer.adapters.http.paths import name_in
 from balancer.adapters.http.problems import problem
@@ -29,6 +30,8 @@ KNOWN_AT_ONCE: Final = 2
 KNOWN_SECONDS: Final = 5.0
 """So long a stranger's question may take, its turn included."""
 
+NO_CACHE: Final = (hdrs.CACHE_CONTROL, "no-cache")
+JSON_TYPE: Final = (hdrs.CONTENT_TYPE, "application/json")
 
 KnownHost = Callable[[str], Awaitable[bool]]
 
@@ -42,6 +45,9 @@ class Distribution:
             without a share, and once for each that is.
         metrics: counts.
         waiters_max: so many requests may wait at once.
+
+    Attributes:
+        waiters_max: as given.
     """
 
     def __init__(
@@ -55,7 +61,7 @@ class Distribution:
         self._view = view
         self._known_host = known_host
         self._metrics = metrics
-        self._waiters_max = waiters_max
+        self.waiters_max = waiters_max
         self._waiters = 0
         self._known: set[str] = set()
         self._asking = asyncio.Semaphore(KNOWN_AT_ONCE)
@@ -66,11 +72,13 @@ class Distribution:
         self._closing = True
         self._view.wake()
 
-    async def get(self, request: web.Request) -> web.StreamResponse:
+    async def get(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer for one host."""
         host = name_in(request, 2)
-        instance = request.query.get("instance")
-        wait_seconds = _wait_seconds(request.query.get("wait"))
+        instance, wait_seconds = None, 0.0
+        if request.rel_url.raw_query_string:
+            query = request.query
+            instance, wait_seconds = query.get("instance"), _wait_seconds(query.get("wait"))
         if not self._view.is_complete:
             detail = "the balancer has not read the distribution yet"
             return problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, {"Retry-After": "1"})
@@ -78,8 +86,8 @@ class Distribution:
         version = self._view.version
         answer = await self._answer(host, instance)
         if wait_seconds > 0 and _is_old(answer, known_tag):
-            if self._waiters >= self._waiters_max:
-                detail = f"{self._waiters_max} requests wait already; ask again later"
+            if self._waiters >= self.waiters_max:
+                detail = f"{self.waiters_max} requests wait already; ask again later"
                 return problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, {"Retry-After": "1"})
             answer = await self._changed(host, instance, known_tag, version, wait_seconds)
         return _response(answer, known_tag)
@@ -101,7 +109,7 @@ class Distribution:
             while True:
                 remaining_seconds = deadline - loop.time()
                 if remaining_seconds > 0 and not self._closing:
-                    version = await self._view.wait_changed(version, remaining_seconds)
+                    version = await self._view.wait_changed(host, version, remaining_seconds)
                 answer = await self._answer(host, instance)
                 if not _is_old(answer, known_tag) or remaining_seconds <= 0 or self._closing:
                     return answer
@@ -154,7 +162,7 @@ def _matches(tag: str, header: str | None) -> bool:
 def _response(answer: Answer | None, known_tag: str | None) -> web.Response:
     if answer is None:
         return problem(HTTPStatus.NOT_FOUND, "nobody of this host was ever seen")
-    headers = {"ETag": answer.tag, "Cache-Control": "no-cache"}
+    tag = (hdrs.ETAG, answer.tag)
     if _matches(answer.tag, known_tag):
-        return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=headers)
-    return web.Response(body=answer.body, content_type="application/json", headers=headers)
+        return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=CIMultiDict((tag, NO_CACHE)))
+    return web.Response(body=answer.body, headers=CIMultiDict((JSON_TYPE, tag, NO_CACHE)))

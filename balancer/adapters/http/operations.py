@@ -109,19 +109,19 @@ class Operations:
         self._round_seconds = round_seconds
         self._on_change = on_change
 
-    async def list(self, _request: web.Request) -> web.StreamResponse:
+    async def list(self, _request: web.BaseRequest) -> web.StreamResponse:
         """``GET /destinations``."""
         found = await self._repository().list_destinations()
         return _json({"destinations": [as_json(destination) for destination in found]})
 
-    async def show(self, request: web.Request) -> web.StreamResponse:
+    async def show(self, request: web.BaseRequest) -> web.StreamResponse:
         """``GET /destinations/<name>``."""
         destination = await self._find(name_in(request, 2))
         if destination is None or destination.removed:
             return problem(HTTPStatus.NOT_FOUND, "there is no such destination")
         return _json(as_json(destination))
 
-    async def put(self, request: web.Request) -> web.StreamResponse:
+    async def put(self, request: web.BaseRequest) -> web.StreamResponse:
         """``PUT /destinations/<name>``: 201 where it is new, else 200; the answer is the whole."""
         self._authorize(request)
         name = name_in(request, 2)
@@ -139,7 +139,7 @@ class Operations:
         self._on_change()
         return _json(as_json(destination), HTTPStatus.CREATED if created else HTTPStatus.OK)
 
-    async def delete(self, request: web.Request) -> web.StreamResponse:
+    async def delete(self, request: web.BaseRequest) -> web.StreamResponse:
         """``DELETE /destinations/<name>``."""
         self._authorize(request)
         name = name_in(request, 2)
@@ -148,7 +148,7 @@ class Operations:
         self._on_change()
         return web.Response(status=HTTPStatus.NO_CONTENT)
 
-    async def distribution(self, request: web.Request) -> web.StreamResponse:
+    async def distribution(self, request: web.BaseRequest) -> web.StreamResponse:
         """``GET /destinations/<name>/distribution``."""
         name = name_in(request, 2)
         answer = self._view.destination_answer(name)
@@ -160,7 +160,7 @@ class Operations:
             return problem(HTTPStatus.NOT_FOUND, "there is no such destination")
         return _json({"destination": name, "documents": []})
 
-    async def explain(self, request: web.Request) -> web.StreamResponse:
+    async def explain(self, request: web.BaseRequest) -> web.StreamResponse:
         """``GET /destinations/<name>/explain``: why members have their shares."""
         name, host = name_in(request, 2), _host(request.query.get("host"))
         limit = _limit(request.query.get("limit"))
@@ -175,7 +175,7 @@ class Operations:
         # Sentences for many members take their time.
         return _json(await asyncio.to_thread(_explanation, found, documents))
 
-    async def history(self, request: web.Request) -> web.StreamResponse:
+    async def history(self, request: web.BaseRequest) -> web.StreamResponse:
         """``GET /destinations/<name>/history``: what happened, in a stretch of time or at once."""
         name, host = name_in(request, 2), _host(request.query.get("host"))
         at_ms = self._instant(request, "at")
@@ -194,24 +194,24 @@ class Operations:
         stretch = await in_stretch(repository, name, (from_ms, until_ms), host=host, limit=limit)
         return _json(await asyncio.to_thread(stretch_as_json, name, stretch))
 
-    def _instant(self, request: web.Request, name: str) -> int | None:
+    def _instant(self, request: web.BaseRequest, name: str) -> int | None:
         text = request.query.get(name)
         try:
             return None if text is None else parse_instant(text, self._clock.now_ms())
         except InstantError as error:
             raise web.HTTPBadRequest(text=f"{name}: {error}") from error
 
-    async def health(self, _request: web.Request) -> web.StreamResponse:
+    async def health(self, _request: web.BaseRequest) -> web.StreamResponse:
         """``GET /healthz``: the process answers."""
         return _json({"status": "ok"})
 
-    async def ready(self, _request: web.Request) -> web.StreamResponse:
+    async def ready(self, _request: web.BaseRequest) -> web.StreamResponse:
         """``GET /readyz``: which dependency is not ready."""
         report: dict[str, Any] = self._readiness.report()
         ready = self._readiness.is_ready
         return _json(report, HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE)
 
-    async def metrics(self, _request: web.Request) -> web.StreamResponse:
+    async def metrics(self, _request: web.BaseRequest) -> web.StreamResponse:
         """``GET /metrics``."""
         return web.Response(body=self._metrics_text(), headers={"Content-Type": METRICS_TYPE})
 
@@ -221,7 +221,7 @@ class Operations:
                 return destination
         return None
 
-    def _authorize(self, request: web.Request) -> None:
+    def _authorize(self, request: web.BaseRequest) -> None:
         if self._token is None:
             return
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")

@@ -14,7 +14,7 @@ from worker_sdk.errors import WireError
 from worker_sdk.wire.strict import check_name
 
 
-def name_in(request: web.Request, position: int) -> str:
+def name_in(request: web.BaseRequest, position: int) -> str:
     """Return the name that is the path's segment at ``position``, counted from 1.
 
     Raises:

@@ -12,8 +12,8 @@ from http import HTTPStatus
 from typing import Final
 
 from aiohttp import web
-from aiohttp.typedefs import Handler, Middleware
 
+from balancer.adapters.http.routes import Handler, Routes
 from balancer.app import catalogue
 from balancer.errors import BalancerError, ConflictError, PolicyError, UnavailableError
 from balancer.ports import Metrics
@@ -58,18 +58,28 @@ def _translated(error: Exception) -> web.Response:
     return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "the balancer failed; its log says why")
 
 
-def counting_problems(metrics: Metrics) -> Middleware:
-    """Return the middleware that turns faults into problems and counts requests by route."""
+def answering(routes: Routes, metrics: Metrics) -> Handler:
+    """Return the handler of every request: it turns faults into problems and counts by route."""
 
-    @web.middleware
-    async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        route = routes.find(request.rel_url.raw_path)
+        given: web.StreamResponse
         try:
-            answer = await handler(request)
+            handler = route.handler(request.method)
+            if "Expect" in request.headers:
+                await _encourage(request)
+            given = await handler(request)
         except Exception as error:
-            answer = _translated(error)
-        resource = request.match_info.route.resource
-        route = "none" if resource is None else resource.canonical
-        metrics.count(catalogue.HTTP_REQUESTS, 1, {"route": route, "status": str(answer.status)})
-        return answer
+            given = _translated(error)
+        labels = {"route": route.name, "status": str(given.status)}
+        metrics.count(catalogue.HTTP_REQUESTS, 1, labels)
+        return given
 
-    return middleware
+    return answer
+
+
+async def _encourage(request: web.BaseRequest) -> None:
+    """Tell a client that waits for it to send its body."""
+    if request.headers["Expect"].lower() != "100-continue":
+        raise web.HTTPExpectationFailed(text="no Expect but 100-continue is known")
+    await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")

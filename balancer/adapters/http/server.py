@@ -12,16 +12,19 @@ from typing import Final
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from balancer.adapters.http.connections import Connections
 from balancer.adapters.http.distribution import Distribution
 from balancer.adapters.http.operations import Operations
-from balancer.adapters.http.problems import counting_problems
+from balancer.adapters.http.problems import answering
+from balancer.adapters.http.routes import NOWHERE, Routes
 from balancer.app import catalogue
 from balancer.errors import BalancerError
 from balancer.ports import Metrics
 
-BODY_MAX_BYTES: Final = 64 * 1024
-KEEP_ALIVE_SECONDS: Final = 75.0
 STOP_SECONDS: Final = 2.0
+SPARE_CONNECTIONS: Final = 256
+"""So many connections beside those that wait; a waiter never keeps a probe out."""
+
 BACKLOG: Final = 1_024
 
 
@@ -47,7 +50,9 @@ class _Malformed(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Say whether a record is to be logged."""
         if record.exc_info and isinstance(record.exc_info[1], HttpProcessingError):
-            self._metrics.count(catalogue.HTTP_REQUESTS, 1, {"route": "none", "status": "400"})
+            self._metrics.count(
+                catalogue.HTTP_REQUESTS, 1, {"route": NOWHERE.name, "status": "400"}
+            )
             return False
         return record.levelno >= logging.WARNING
 
@@ -59,37 +64,9 @@ class HttpServer:
         self, distribution: Distribution, operations: Operations, metrics: Metrics
     ) -> None:
         self._distribution = distribution
-        app = web.Application(
-            client_max_size=BODY_MAX_BYTES, middlewares=[counting_problems(metrics)]
-        )
-        app.add_routes(
-            [
-                web.get("/distribution/{host:[^/]+}", distribution.get),
-                web.get("/destinations", operations.list),
-                web.get("/destinations/{name:[^/]+}", operations.show),
-                web.put("/destinations/{name:[^/]+}", operations.put),
-                web.delete("/destinations/{name:[^/]+}", operations.delete),
-                web.get("/destinations/{name:[^/]+}/distribution", operations.distribution),
-                web.get("/destinations/{name:[^/]+}/explain", operations.explain),
-                web.get("/destinations/{name:[^/]+}/history", operations.history),
-                web.get("/healthz", operations.health),
-                web.get("/readyz", operations.ready),
-                web.get("/metrics", operations.metrics),
-            ]
-        )
-        log = logging.Logger("balancer.http.protocol", logging.DEBUG)  # some of it is told so low
-        log.parent = logging.getLogger("balancer.http")
-        log.addFilter(_Malformed(metrics))
-        self._runner = web.AppRunner(
-            app,
-            logger=log,
-            access_log=None,
-            handle_signals=False,
-            keepalive_timeout=KEEP_ALIVE_SECONDS,
-            shutdown_timeout=STOP_SECONDS,
-            # A waiter whose client has gone must not wait on.
-            handler_cancellation=True,
-        )
+        self._metrics = metrics
+        self._answer = answering(_routes(distribution, operations), metrics)
+        self._runner: web.ServerRunner | None = None
 
     async def start(self, address: Address) -> Address:
         """Listen; return where, with the port taken.
@@ -97,19 +74,51 @@ class HttpServer:
         Raises:
             BalancerError: where the address cannot be taken.
         """
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, address.host, address.port, backlog=BACKLOG)
+        log = logging.Logger("balancer.http.protocol", logging.DEBUG)  # some of it is told so low
+        log.parent = logging.getLogger("balancer.http")
+        log.addFilter(_Malformed(self._metrics))
+        connections = Connections(
+            self._answer,
+            self._metrics,
+            log,
+            connections_max=self._distribution.waiters_max + SPARE_CONNECTIONS,
+        )
+        runner = web.ServerRunner(connections, shutdown_timeout=STOP_SECONDS)
+        await runner.setup()
+        site = web.TCPSite(runner, address.host, address.port, backlog=BACKLOG)
         try:
             await site.start()
         except OSError as error:
-            await self._runner.cleanup()
+            await runner.cleanup()
             raise BalancerError(
                 f"cannot listen on {address.host}:{address.port} ({error.strerror or error}); "
                 "check PERMIT_HTTP_HOST and PERMIT_HTTP_PORT"
             ) from error
-        return Address(address.host, self._runner.addresses[0][1])
+        self._runner = runner
+        return Address(address.host, runner.addresses[0][1])
 
     async def stop(self) -> None:
         """Take no more requests, let those that wait go, and close."""
         self._distribution.close()
-        await self._runner.cleanup()
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+
+def _routes(distribution: Distribution, operations: Operations) -> Routes:
+    return Routes(
+        {
+            "/distribution/{host}": {"GET": distribution.get},
+            "/destinations": {"GET": operations.list},
+            "/destinations/{name}": {
+                "GET": operations.show,
+                "PUT": operations.put,
+                "DELETE": operations.delete,
+            },
+            "/destinations/{name}/distribution": {"GET": operations.distribution},
+            "/destinations/{name}/explain": {"GET": operations.explain},
+            "/destinations/{name}/history": {"GET": operations.history},
+            "/healthz": {"GET": operations.health},
+            "/readyz": {"GET": operations.ready},
+            "/metrics": {"GET": operations.metrics},
+        }
+    )
