@@ -32,7 +32,9 @@ def working(app: Celery) -> Iterator[None]:
 
 @pytest.fixture
 def app() -> Celery:
-    return Celery("orders", broker="memory://", backend="cache+memory://", set_as_current=False)
+    app = Celery("orders", broker="memory://", backend="cache+memory://", set_as_current=False)
+    app.conf.broker_transport_options = {"polling_interval": 0.05}
+    return app
 
 
 @pytest.fixture
@@ -141,6 +143,7 @@ folder = os.environ["FOLDER"]
 app = Celery("orders", broker="filesystem://")
 app.conf.broker_transport_options = {
     "data_folder_in": folder, "data_folder_out": folder, "control_folder": folder + "/control",
+    "polling_interval": 0.05,
 }
 
 def note(line):
@@ -160,22 +163,28 @@ def deliver(number):
 """
 
 
-def test_each_process_of_a_worker_is_a_member_and_says_goodbye(tmp_path: Path) -> None:
-    notes, folder = tmp_path / "notes", tmp_path / "queue"
-    folder.mkdir()
-    (tmp_path / "prefork_orders.py").write_text(PREFORK)
+def notes_of_a_worker(folder: Path, *options: str) -> tuple[dict[str, set[tuple[str, str]]], int]:
+    """Have a real worker run six tasks; return what was noted, and the worker's pid."""
+    notes, queue = folder / "notes", folder / "queue"
+    queue.mkdir()
+    (folder / "prefork_orders.py").write_text(PREFORK)
     environment = os.environ | {
-        "PYTHONPATH": f"{ROOT}:{tmp_path}", "FOLDER": str(folder), "NOTES": str(notes),
+        "PYTHONPATH": f"{ROOT}:{folder}", "FOLDER": str(queue), "NOTES": str(notes),
     }  # fmt: skip
     ask = "import prefork_orders as o; [o.deliver.delay(n) for n in range(6)]"
-    subprocess.run(
-        [sys.executable, "-c", ask], env=environment, check=True, timeout=60, cwd=tmp_path
-    )
-    options = ["--pool=prefork", "--concurrency=2", "--loglevel=error", "--without-gossip"]
+    subprocess.run([sys.executable, "-c", ask], env=environment, check=True, timeout=60, cwd=folder)
+    command = [sys.executable, "-m", "celery", "-A", "prefork_orders", "worker"]
     worker = subprocess.Popen(
-        [sys.executable, "-m", "celery", "-A", "prefork_orders", "worker", *options],
+        [
+            *command,
+            "--concurrency=2",
+            "--loglevel=error",
+            "--without-gossip",
+            "--without-mingle",
+            *options,
+        ],
         env=environment,
-        cwd=tmp_path,
+        cwd=folder,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -189,7 +198,23 @@ def test_each_process_of_a_worker_is_a_member_and_says_goodbye(tmp_path: Path) -
         worker.kill()
         worker.wait(WAIT_SECONDS)
     lines = [tuple(line.split()) for line in notes.read_text().splitlines()]
-    members = {what: {line[1:] for line in lines if line[0] == what} for what, *_ in lines}
-    assert len(members["starting"]) == 2
+    noted: dict[str, set[tuple[str, str]]] = {}
+    for what, instance, pid in lines:
+        noted.setdefault(what, set()).add((instance, pid))
+    return noted, worker.pid
+
+
+def test_each_process_of_a_worker_is_a_member_and_says_goodbye(tmp_path: Path) -> None:
+    # Each is replaced by another after two tasks.
+    members, worker_pid = notes_of_a_worker(tmp_path, "--pool=prefork", "--max-tasks-per-child=2")
+    assert len(members["delivered"]) >= 3
     assert members["delivered"] <= members["starting"] == members["leaving"]
-    assert worker.pid not in {int(pid) for _, _, pid in lines}
+    assert len({pid for _, pid in members["starting"]}) == len(members["starting"])
+    assert str(worker_pid) not in {pid for _, pid in members["starting"]}
+
+
+@pytest.mark.long
+def test_a_worker_of_greenlets_is_one_member(tmp_path: Path) -> None:
+    members, worker_pid = notes_of_a_worker(tmp_path, "--pool=gevent")
+    assert members["delivered"] == members["starting"] == members["leaving"]
+    assert [int(pid) for _, pid in members["delivered"]] == [worker_pid]

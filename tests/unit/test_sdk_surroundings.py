@@ -1,0 +1,110 @@
+"""The SDK where threads are greenlets, and where there are none."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from worker_sdk import ConfigurationError
+from worker_sdk.testing import InMemoryBalancer
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run(program: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        cwd=ROOT,
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_a_greenlets_event_loop_is_not_the_clients_and_both_go_on() -> None:
+    done = run(
+        """
+from gevent import monkey; monkey.patch_all()
+import asyncio, gevent, time
+from worker_sdk.testing import InMemoryBalancer, wait_until_ready
+
+balancer = InMemoryBalancer({"db": 1000})
+client = balancer.client(flush_seconds=1)
+client.start()
+wait_until_ready(client)
+db = client.destination("db")
+
+async def work():
+    loop = asyncio.get_running_loop()
+    while len(balancer.batches) < 4:  # hello and three reports, by the client's own loop
+        await db.acquire_async(timeout=5)
+        await asyncio.sleep(0.001)
+        assert asyncio.get_running_loop() is loop
+
+gevent.spawn(asyncio.run, work()).get(timeout=20)
+try:
+    asyncio.get_running_loop()
+except RuntimeError as nobody:
+    assert str(nobody) == "no running event loop"
+assert client.close(timeout=5) == 0
+assert sum(entry.used for batch in balancer.batches for entry in batch.tuples) > 2
+"""
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_of_a_client_made_before_threads_became_greenlets_one_life_begins() -> None:
+    done = run(
+        """
+from worker_sdk.testing import InMemoryBalancer
+balancer = InMemoryBalancer({"db": 1000})
+client = balancer.client()
+db = client.destination("db")
+from gevent import monkey; monkey.patch_all()
+import gevent
+
+def ask():
+    client.start()
+    db.acquire(timeout=20)
+
+gevent.joinall([gevent.spawn(ask) for _ in range(20)], timeout=20, raise_error=True)
+assert client.close(timeout=5) == 0
+assert len({batch.instance for batch in balancer.batches}) == 1
+assert balancer.batches[-1].tuples[0].used == 20
+"""
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("version", "options", "is_refused"),
+    [
+        ((2, 0, 26, 0, b""), {"master": True}, True),
+        ((2, 0, 26, 0, b""), {"enable-threads": True}, False),
+        ((2, 0, 26, 0, b""), {b"threads": b"4"}, False),
+        ((2, 0, 27, 0, b""), {"master": True}, False),
+    ],
+)
+def test_an_uwsgi_that_runs_no_threads_is_refused_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+    version: tuple[object, ...],
+    options: dict[object, object],
+    is_refused: bool,
+) -> None:
+    uwsgi = ModuleType("uwsgi")
+    uwsgi.version_info = version  # type: ignore[attr-defined]  # as uWSGI makes its own
+    uwsgi.opt = options  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "uwsgi", uwsgi)
+    client = InMemoryBalancer({"db": 1}).client()
+    if is_refused:
+        with pytest.raises(ConfigurationError, match="start it with --enable-threads"):
+            client.start()
+    else:
+        client.start()
+        client.close()
