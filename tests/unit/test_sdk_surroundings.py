@@ -34,7 +34,7 @@ from gevent import monkey; monkey.patch_all()
 import asyncio, gevent, time
 from worker_sdk.testing import InMemoryBalancer, wait_until_ready
 
-balancer = InMemoryBalancer({"db": 1000})
+balancer = InMemoryBalancer({"db": 1_000_000})
 client = balancer.client(flush_seconds=1)
 client.start()
 wait_until_ready(client)
