@@ -1,7 +1,8 @@
 """`DestinationHandle`: what a worker holds to take permits, from threads and from asyncio.
 
-Decides nothing: it asks the engine under the member's lock and blocks where a caller wants to wait.
-Nothing here does I/O; that is the background's.
+Decides nothing: it takes a permit that the engine laid out, or else asks the engine under the
+member's lock, and blocks where a caller wants to wait. Nothing here does I/O; that is the
+background's.
 """
 
 from __future__ import annotations
@@ -9,19 +10,22 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-import os
+import sys
 import threading
+import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, NoReturn, ParamSpec, Self, TypeVar, cast
 
-from worker_sdk.core.engine import Account
+from worker_sdk.core.account import Account
 from worker_sdk.core.ledger import check_permits
+from worker_sdk.core.purse import Purse
 from worker_sdk.errors import ClientClosedError
 from worker_sdk.runtime.asking import checked_seconds, take, take_async
-from worker_sdk.runtime.clocks import SystemClock
+from worker_sdk.runtime.birthmark import NOBODYS, Birthmark, present_birthmark
+from worker_sdk.runtime.clocks import Clock, SystemClock
 from worker_sdk.runtime.gate import Gate
-from worker_sdk.runtime.guard import make_guard
+from worker_sdk.runtime.guard import is_interrupted, make_guard
 from worker_sdk.runtime.life import Lives
 from worker_sdk.runtime.member import Member
 from worker_sdk.runtime.states import DestinationState, destination_state
@@ -29,34 +33,49 @@ from worker_sdk.runtime.states import DestinationState, destination_state
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_NOBODY: Final = -1
+_ONE: Final = 1
+_NUMBERS: Final = (float, int)
+
+# Whether a step of an iterator or a dictionary is done in one go; see core.purse.
+_STEPS_ARE_WHOLE: Final = (
+    sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enabled", lambda: True)()
+)
 
 
 class DestinationHandle:
     """Permits of one destination. Get it from `PermitClient.destination`."""
 
-    __slots__ = ("_account", "_gate", "_lives", "_lock", "_pid", "_wall_ms", "name")
+    __slots__ = (
+        *("_account", "_clock", "_gate", "_lives", "_lock", "_mark", "_purse", "_wall_ns"),
+        "name",
+    )
 
     def __init__(self, name: str, lives: Lives) -> None:
         self.name = name
         self._lives = lives
-        self._pid = _NOBODY
+        self._mark: Birthmark = NOBODYS
         self._lock = make_guard()
         self._account: Account | None = None
+        self._purse = Purse()
         self._gate = Gate(name)
-        self._wall_ms = SystemClock().wall_ms
+        self._clock: Clock = SystemClock()
+        self._wall_ns = time.time_ns
 
     def rebind(self, member: Member | None) -> None:
         """Serve from ``member`` from now on; from nobody if None. The client's own call."""
-        self._pid = _NOBODY
+        self._mark = NOBODYS
+        self._purse = Purse()
         if not self._gate.is_of_this_process:  # the deliveries that are under way are the parent's
             self._gate = Gate(self.name, self._gate.most)
         if member is not None:
             # The lock first: whoever sees the new account must see its lock.
             self._lock = member.lock
-            self._account = member.engine.account(self.name)
-            self._wall_ms = member.clock.wall_ms
-            self._pid = os.getpid()
+            account = self._account = member.engine.account(self.name)
+            account.lays_out = _STEPS_ARE_WHOLE
+            self._clock = member.clock
+            self._wall_ns = _nanoseconds(member.clock)
+            self._purse = account.ledger.purse
+            self._mark = present_birthmark()
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -75,16 +94,44 @@ class DestinationHandle:
             ValueError: if ``permits`` is not a whole number of at least 1.
             ClientClosedError: before the start and after the end.
         """
-        if self._pid != os.getpid():
+        purse = self._purse
+        if (
+            permits is _ONE  # or equal to it, and then it is slower
+            and self._mark[0]
+            and purse.from_ns <= self._wall_ns() < purse.until_ns
+        ):
+            for _ in purse.permits:  # this takes one, if there is one, in one go
+                return True
+        return self._try_acquire_locked(permits)
+
+    def _try_acquire_locked(self, permits: int) -> bool:
+        if not self._mark[0]:
             self._lives.present()
         account = self._account
         if account is None:
             raise ClientClosedError("the client is not started, or closed already")
-        lock = self._lock
-        if lock._is_owned():  # noqa: SLF001 - `is_interrupted`, in line for speed
+        if is_interrupted(self._lock):
             return False
-        with lock:
-            return account.try_acquire(permits, self._wall_ms())
+        with self._lock:
+            now_ms = self._clock.wall_ms()
+            if not account.try_acquire(permits, now_ms):
+                return False
+            if permits == 1:
+                account.lay_out(now_ms, self._clock.mono_ms())
+            return True
+
+    def _take_laid_out(self, permits: int, timeout: float | None, caller: int) -> bool:
+        purse = self._purse
+        if (
+            permits is _ONE
+            and self._mark[0]
+            and (timeout is None or (timeout.__class__ in _NUMBERS and timeout >= 0))
+            and purse.from_ns <= (now_ns := self._wall_ns()) < purse.until_ns
+        ):
+            for _ in purse.permits:
+                purse.takers[caller] = now_ns
+                return True
+        return False
 
     def acquire(self, permits: int = 1, timeout: float | None = None) -> None:
         """Take permits, waiting for them if need be; first come, first served.
@@ -99,7 +146,9 @@ class DestinationHandle:
             ValueError: if ``permits`` is not a whole number of at least 1.
             ClientClosedError: before the start and after the end.
         """
-        take(self._lives.present(), self.name, permits, timeout, threading.get_ident())
+        caller = threading.get_ident()
+        if not self._take_laid_out(permits, timeout, caller):
+            take(self._lives.present(), self.name, permits, timeout, caller)
 
     async def acquire_async(
         self,
@@ -107,7 +156,9 @@ class DestinationHandle:
         timeout: float | None = None,  # noqa: ASYNC109 - the same face as acquire
     ) -> None:
         """As `acquire`, from any event loop. A cancelled call takes nothing."""
-        await take_async(self._lives.present(), self.name, permits, timeout, _task_of_caller())
+        caller = id(asyncio.current_task())
+        if not self._take_laid_out(permits, timeout, caller):
+            await take_async(self._lives.present(), self.name, permits, timeout, caller)
 
     def acquire_many(self, most: int, timeout: float | None = None) -> int:
         """Take as many permits as may be spent now, up to ``most``; wait for the first if need be.
@@ -138,7 +189,7 @@ class DestinationHandle:
     ) -> int:
         """As `acquire_many`, from any event loop. A cancelled call takes nothing."""
         check_permits(most)
-        member, caller = self._lives.present(), _task_of_caller()
+        member, caller = self._lives.present(), id(asyncio.current_task())
         await take_async(member, self.name, 1, timeout, caller)
         return 1 + member.top_up(self.name, most - 1, caller)
 
@@ -303,6 +354,7 @@ def _limited(
     return deliver_now
 
 
-def _task_of_caller() -> int | None:
-    task = asyncio.current_task()
-    return None if task is None else id(task)
+def _nanoseconds(clock: Clock) -> Callable[[], int]:
+    if type(clock) is SystemClock:
+        return time.time_ns
+    return lambda: clock.wall_ms() * 1_000_000

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Final
 
-from worker_sdk.core.ledger import Allowance, Ledger, check_permits
+from worker_sdk.core.account import Account
+from worker_sdk.core.ledger import Allowance
 from worker_sdk.core.report import ReportBuffer
-from worker_sdk.core.waiters import DeliveryAccount, Waiter, WaitQueue
+from worker_sdk.core.waiters import Waiter
 from worker_sdk.errors import ConfigurationError
 from worker_sdk.wire.distribution import OwnShare
 from worker_sdk.wire.limits import BATCH_TUPLES_MAX
@@ -23,33 +24,6 @@ from worker_sdk.wire.usage import MemberState, UsageBatch, UsageTuple
 
 DESTINATIONS_MAX: Final = BATCH_TUPLES_MAX
 """A member's destinations: one report names them all."""
-
-
-class Account:
-    """Everything of one destination."""
-
-    __slots__ = ("deliveries", "ledger", "queue")
-
-    def __init__(self) -> None:
-        self.ledger = Ledger()
-        self.queue = WaitQueue()
-        self.deliveries = DeliveryAccount()
-
-    def try_acquire(self, permits: int, now_ms: int) -> bool:
-        """Spend permits if they may be spent now and nobody waits; a refusal is counted.
-
-        Raises:
-            ValueError: if ``permits`` is not a whole number of at least 1.
-        """
-        if self.queue.waiters:
-            check_permits(permits)
-            self.ledger.refuse(permits)
-            return False
-        return self.ledger.try_acquire(permits, now_ms)
-
-    def advance(self, mono_ms: int) -> None:
-        """Account for the time up to ``mono_ms``."""
-        self.deliveries.advance(mono_ms, len(self.queue))
 
 
 class Engine:
@@ -199,20 +173,15 @@ class Engine:
         Raises:
             ValueError: if ``permits`` is not a whole number of at least 1.
         """
-        check_permits(permits)
         account = self._accounts[destination]
-        account.advance(mono_ms)
-        account.deliveries.asks(caller)
-        if not account.queue.is_waiting and account.ledger.take(permits, now_ms):
-            waiter = Waiter(destination, permits, caller)
-            waiter.granted = True
-            account.deliveries.begin(permits, caller)
-            return waiter
-        if self._left or account.queue.is_full:
+        granted = account.take(permits, caller, now_ms, mono_ms)
+        if not granted and (self._left or account.queue.is_full):
             account.ledger.refuse(permits)
             return None
         waiter = Waiter(destination, permits, caller)
-        account.queue.join(waiter)
+        waiter.granted = granted
+        if not granted:
+            account.queue.join(waiter)
         return waiter
 
     def top_up(

@@ -5,7 +5,8 @@ which document counts and what it gives; `spending`: what is gone; `pacing`: wha
 they meet, with the guard. Knows nothing of other destinations, of who waits or of reports.
 
 Between two changes the answer is a number and the time it holds for: granting is a comparison and
-a subtraction, and so is refusing.
+a subtraction, and so is refusing. A part of it may be laid out in the `purse`, which is taken back
+before anything is counted or answered anew.
 """
 
 from __future__ import annotations
@@ -14,17 +15,17 @@ from dataclasses import dataclass
 from typing import Final
 
 from worker_sdk.core.ladder import Ladder, Mode, Standing
-from worker_sdk.core.pacing import Release
+from worker_sdk.core.purse import PURSE_PERMITS, Purse
+from worker_sdk.core.released import Released, release_of
 from worker_sdk.core.spending import Spending
-from worker_sdk.wire.distribution import OwnShare, Pacing
+from worker_sdk.wire.distribution import OwnShare
 from worker_sdk.wire.limits import PERMITS_MAX
 from worker_sdk.wire.shares import most_permits, share_permits, share_points, window_at
 
 WINDOWS_AHEAD_MAX: Final = 64
-"""Windows looked through for the next permit, and windows accounted for at once."""
+"""Windows looked through for the next permit."""
 
 _NEVER_MS: Final = 1 << 62
-_NO_RELEASE: Final = Release(0, 0, 0, Pacing.WINDOW)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,26 +85,30 @@ def check_permits(permits: object) -> None:
 
 
 class Ledger:
-    """Rules 1 to 5 of one destination, at work."""
+    """Rules 1 to 5 of one destination, at work.
+
+    Attributes:
+        purse: permits laid out by `lay_out`.
+        used_by_mode: permits taken since the start, by mode.
+        refused_total: permits refused since the start.
+        refunded_total: permits given back that could be spent again.
+        refunds_ignored_total: permits given back that could not.
+    """
 
     def __init__(self) -> None:
+        self.purse = Purse()
         self._ladder = Ladder()
+        self._released = Released(self._ladder)
         self._spending = Spending()
         self._standing: Standing | None = None
-        self._release_of: Standing | None = None
-        self._release_known = _NO_RELEASE
         self._is_closed = False
-        # The answer in force: `_left` of `_slice` permits within [_from_ms, _until_ms); before
-        # `_grows_ms` asking again gives no more.
+        # The answer in force: `_left` of `_slice` permits within [_from_ms, _until_ms), and those
+        # in the purse; before `_grows_ms` asking again gives no more.
         self._from_ms = 0
         self._until_ms = 0
         self._left = 0
         self._slice = 0
         self._grows_ms = 0
-        self._granted_at_ms: int | None = None
-        self._granted_start_ms = -1
-        self._granted_so_far = 0
-        self._granted = 0
         self._used = 0
         self._refused = 0
         self.used_by_mode = dict.fromkeys(Mode, 0)
@@ -138,9 +143,23 @@ class Ledger:
         if not holds or (permits > self._left and now_ms >= self._grows_ms):
             self._refresh(now_ms)
         if permits > self._left:
-            return False
+            self._left += self.purse.take_back()
+            if permits > self._left:
+                return False
         self._left -= permits
         return True
+
+    @property
+    def has_more(self) -> bool:
+        """Whether the answer in force has permits beside those laid out."""
+        return self._left > 0
+
+    def lay_out(self) -> None:
+        """Lay out what is left of the answer in force, or a good part of it, in the purse."""
+        self._left += self.purse.take_back()
+        permits = min(self._left, PURSE_PERMITS)
+        self._left -= permits
+        self.purse.lay_out(permits, self._from_ms, self._until_ms)
 
     def take_up_to(self, permits: int, now_ms: int) -> int:
         """Spend as many of ``permits`` as may be spent at ``now_ms``; return how many.
@@ -165,7 +184,7 @@ class Ledger:
 
     def offer(self, share: OwnShare, now_ms: int) -> bool:
         """Take a document's share; say whether it was new. The caller watches the epochs."""
-        self._account_granted(now_ms)
+        self._released.advance(now_ms)
         taken = self._ladder.take(share, now_ms)
         if taken:
             self.forget_answer()
@@ -173,7 +192,7 @@ class Ledger:
 
     def superseded(self, epoch: int, now_ms: int) -> None:
         """Note that ``epoch`` of the shard is held and does not name this destination."""
-        self._account_granted(now_ms)
+        self._released.advance(now_ms)
         self._ladder.superseded(epoch)
         self.forget_answer()
 
@@ -202,6 +221,7 @@ class Ledger:
         self._left = self._slice = 0
 
     def _book(self) -> None:
+        self._left += self.purse.take_back()
         taken = self._slice - self._left
         if taken == 0 or self._standing is None:
             return
@@ -214,7 +234,7 @@ class Ledger:
         self._book()
         if self._is_closed:
             return
-        self._account_granted(now_ms)
+        self._released.advance(now_ms)
         standing = self._ladder.standing(now_ms)
         self._standing = standing
         self._from_ms = now_ms
@@ -229,7 +249,7 @@ class Ledger:
             self._left = self._slice = PERMITS_MAX
             self._until_ms = self._grows_ms = standing.end_ms
             return
-        release = self._release(standing)
+        release = self._released.of(standing)
         if not release.is_open(now_ms):
             before = now_ms < release.opens_ms < release.closes_ms
             self._until_ms = release.opens_ms if before else standing.end_ms
@@ -324,7 +344,7 @@ class Ledger:
                 continue
             if not standing.share.terms.enforce:
                 return at_ms
-            release = _release(standing, self._expected_permits(standing, now_ms))
+            release = release_of(standing, self._expected_permits(standing, now_ms))
             spent = self._spending.spent(standing.start_ms, standing.end_ms)
             if spent is not None:
                 opens_ms = release.reaches_at_ms(spent + permits)
@@ -344,52 +364,10 @@ class Ledger:
 
     # -- the account
 
-    def _release(self, standing: Standing) -> Release:
-        if standing is not self._release_of:
-            self._release_of = standing
-            self._release_known = _release(standing)
-        return self._release_known
-
-    def _account_granted(self, now_ms: int) -> None:
-        """Add what the share released since the last call, each window's permits once."""
-        at_ms = self._granted_at_ms
-        self._granted_at_ms = now_ms
-        if at_ms is None or now_ms < at_ms:
-            return  # the first call, or the clock stepped back: that time was accounted for
-        for _ in range(WINDOWS_AHEAD_MAX):
-            standing = self._ladder.standing(at_ms)
-            if standing.window is None:
-                return
-            if standing.start_ms < self._granted_start_ms:
-                return
-            if standing.start_ms > self._granted_start_ms:
-                self._granted_start_ms = standing.start_ms
-                self._granted_so_far = 0
-            if self._granted_so_far < standing.permits:
-                released = self._release(standing).released(min(now_ms, standing.end_ms))
-                if released > self._granted_so_far:
-                    self._granted += released - self._granted_so_far
-                    self._granted_so_far = released
-            if now_ms < standing.end_ms:
-                return
-            at_ms = standing.end_ms
-
     def drain(self, now_ms: int) -> Counters:
         """Hand over what was counted since the last drain."""
         self._book()
-        self._account_granted(now_ms)
-        counters = Counters(self._granted, max(0, self._used), self._refused)
-        self._granted = self._used = self._refused = 0
+        self._released.advance(now_ms)
+        counters = Counters(self._released.drain(), max(0, self._used), self._refused)
+        self._used = self._refused = 0
         return counters
-
-
-def _release(standing: Standing, permits: int | None = None) -> Release:
-    share = standing.share
-    if share is None:
-        raise ValueError("a window without a document releases nothing")
-    return Release(
-        opens_ms=standing.start_ms + share.terms.guard_ms,
-        closes_ms=standing.end_ms - share.terms.guard_ms,
-        permits=standing.permits if permits is None else permits,
-        pacing=share.terms.pacing,
-    )

@@ -52,6 +52,8 @@ def take(
         ClientClosedError: if the client was closed.
     """
     deadline = None if timeout is None else time.monotonic() + checked_seconds(timeout)
+    if member.take(destination, permits, caller):
+        return
     decided = threading.Event()
     waiter = _ask(member, destination, permits, caller, decided.set)
     if waiter.granted:
@@ -79,6 +81,8 @@ async def take_async(
     """As `take`, without blocking the event loop. Cancellation takes nothing."""
     if timeout is not None:
         timeout = checked_seconds(timeout)
+    if member.take(destination, permits, caller):
+        return
     loop = asyncio.get_running_loop()
     decided = asyncio.Event()
 

@@ -68,6 +68,14 @@ class Member:
 
     # -- permits
 
+    def take(self, destination: str, permits: int, caller: Hashable | None) -> bool:
+        """Take permits that can be had at once; a refusal is not counted."""
+        clock = self.clock
+        with entered(self.lock):
+            return self.engine.account(destination).take(
+                permits, caller, clock.wall_ms(), clock.mono_ms()
+            )
+
     def enqueue(
         self, destination: str, permits: int, caller: Hashable | None, wake: Wake
     ) -> Waiter | None:
