@@ -15,8 +15,8 @@ from benchmarks import ingest, permit_cost, planning
 from benchmarks.allocators import __main__ as allocators
 
 
-def _permit_cost(_quick: bool) -> int:
-    permit_cost.main()
+def _permit_cost(quick: bool) -> int:
+    permit_cost.main(quick=quick)
     return 0
 
 
@@ -35,7 +35,10 @@ def _allocators(quick: bool) -> int:
 
 
 BENCHMARKS: Final[Mapping[str, tuple[str, Callable[[bool], int]]]] = {
-    "permit-cost": ("a permit beside a bare lock and integer", _permit_cost),
+    "permit-cost": (
+        "a permit beside a bare lock and integer, and beside other limiters",
+        _permit_cost,
+    ),
     "planning": ("planning a round, by members and destinations", _planning),
     "ingest": ("reports from Kafka to PostgreSQL, beside COPY and executemany", _ingest),
     "allocators": ("other rules of sharing and ours on the same inputs", _allocators),
