@@ -1,13 +1,40 @@
--- name: upsert_members
+-- name: create_incoming
+-- Where a large piece is copied to: one connection's, for one transaction. The upserts below read
+-- these tables, or what the statements "given_..." put in their place under the same names.
+CREATE TEMPORARY TABLE incoming_member (host text COLLATE "C", instance text COLLATE "C", group_name text,
+    instant_ms bigint, seen_ms bigint, left_ms bigint, spent jsonb) ON COMMIT DROP;
+CREATE TEMPORARY TABLE incoming_acknowledgement (host text COLLATE "C", instance text COLLATE "C",
+    shard integer, told bigint, arrived_ms bigint) ON COMMIT DROP;
+CREATE TEMPORARY TABLE incoming_usage (destination text COLLATE "C", host text COLLATE "C",
+    instance text COLLATE "C", from_ms bigint, instant_ms bigint, epoch bigint, granted bigint, used bigint,
+    denied bigint, starved_ms bigint, busy_ms bigint, seen_ms bigint) ON COMMIT DROP;
+
+-- name: given_member
+-- A small piece: a column an argument.
+WITH incoming_member AS (SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[],
+    $5::bigint[], $6::bigint[], $7::jsonb[]));
+
+-- name: given_acknowledgement
+-- A small piece: a column an argument.
+WITH incoming_acknowledgement(host, instance, shard, told, arrived_ms) AS (
+    SELECT * FROM unnest($1::text[], $2::text[], $3::integer[], $4::bigint[], $5::bigint[]));
+
+-- name: given_usage
+-- A small piece: a column an argument.
+WITH incoming_usage AS (SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[],
+    $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[],
+    $12::bigint[]));
+
+-- name: upsert_member
 -- Keep each member's newest batch; a goodbye is final, and a redelivery never lengthens a life.
 INSERT INTO permit_member AS stored (host, instance, group_name, instant_ms, seen_ms, left_ms, spent)
-SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::jsonb[])
+SELECT * FROM incoming_member
 ON CONFLICT (host, instance) DO UPDATE
 SET group_name = excluded.group_name, instant_ms = excluded.instant_ms, seen_ms = excluded.seen_ms,
     left_ms = excluded.left_ms, spent = excluded.spent
 WHERE stored.left_ms IS NULL AND (excluded.left_ms IS NOT NULL OR stored.instant_ms < excluded.instant_ms);
 
--- name: upsert_acknowledgements
+-- name: upsert_acknowledgement
 -- Believed is the largest epoch that was on record when its report came, with the instant of its
 -- first sight: no false one takes the place of a true one. What was told is kept beside it.
 INSERT INTO permit_acknowledgement AS stored (host, instance, shard, epoch, acknowledged_ms, told_epoch)
@@ -15,9 +42,7 @@ SELECT host, instance, shard, coalesce(max(told) FILTER (WHERE told <= recorded)
     coalesce((array_agg(arrived_ms ORDER BY told DESC) FILTER (WHERE told <= recorded))[1], 0), max(told)
 FROM (
     SELECT told.*, coalesce(lease.epoch, 0) AS recorded
-    FROM unnest($1::text[], $2::text[], $3::integer[], $4::bigint[], $5::bigint[])
-        AS told(host, instance, shard, told, arrived_ms)
-    LEFT JOIN permit_lease AS lease ON lease.shard = told.shard) AS reports
+    FROM incoming_acknowledgement AS told LEFT JOIN permit_lease AS lease ON lease.shard = told.shard) AS reports
 GROUP BY host, instance, shard ORDER BY host COLLATE "C", instance COLLATE "C", shard
 ON CONFLICT (host, instance, shard) DO UPDATE
 SET epoch = greatest(stored.epoch, excluded.epoch),
@@ -30,26 +55,7 @@ WHERE stored.epoch < excluded.epoch OR stored.told_epoch < excluded.told_epoch;
 -- Write an account only where the stored instant is older; equal instants change nothing.
 INSERT INTO permit_usage AS stored (destination, host, instance, from_ms, instant_ms, epoch,
     granted, used, denied, starved_ms, busy_ms, seen_ms)
-SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[],
-    $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[])
-ON CONFLICT (destination, host, instance) DO UPDATE
-SET from_ms = excluded.from_ms, instant_ms = excluded.instant_ms, epoch = excluded.epoch,
-    granted = excluded.granted, used = excluded.used, denied = excluded.denied,
-    starved_ms = excluded.starved_ms, busy_ms = excluded.busy_ms, seen_ms = excluded.seen_ms
-WHERE stored.instant_ms < excluded.instant_ms;
-
--- name: create_incoming
--- Where many accounts are copied to: one connection's, for one transaction.
-CREATE TEMPORARY TABLE permit_incoming (
-    destination text COLLATE "C", host text COLLATE "C", instance text COLLATE "C", from_ms bigint,
-    instant_ms bigint, epoch bigint, granted bigint, used bigint, denied bigint, starved_ms bigint,
-    busy_ms bigint, seen_ms bigint) ON COMMIT DROP;
-
--- name: upsert_incoming
--- As upsert_usage, of what was copied; in its order, which is that of the keys.
-INSERT INTO permit_usage AS stored (destination, host, instance, from_ms, instant_ms, epoch,
-    granted, used, denied, starved_ms, busy_ms, seen_ms)
-SELECT * FROM permit_incoming
+SELECT * FROM incoming_usage
 ON CONFLICT (destination, host, instance) DO UPDATE
 SET from_ms = excluded.from_ms, instant_ms = excluded.instant_ms, epoch = excluded.epoch,
     granted = excluded.granted, used = excluded.used, denied = excluded.denied,

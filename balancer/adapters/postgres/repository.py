@@ -31,7 +31,9 @@ from balancer.ports import (
 )
 
 COPY_ROWS: Final = 2_000
-"""So many accounts at once are worth a temporary table and COPY."""
+"""So many rows at once are worth temporary tables and COPY."""
+
+Kinds = Mapping[str, rows.Rows]
 
 COMMAND_SECONDS: Final = 30
 CLOSE_SECONDS: Final = 1
@@ -79,49 +81,51 @@ class PostgresRepository(PostgresHistory):
     async def store_batches(self, batches: Sequence[AcceptedBatch]) -> StoredCounts:
         """See the port."""
         usage, given = rows.usage_rows(batches)
-        beside = rows.member_rows(batches), rows.acknowledgement_rows(batches)
+        kinds: Kinds = {
+            "member": rows.member_rows(batches),
+            "acknowledgement": rows.acknowledgement_rows(batches),
+            "usage": usage,
+        }
         async with translated("store reports"):
             written = None
-            if self._may_copy and len(usage) >= COPY_ROWS:
-                written = await self._stored_by_copy(usage, *beside)
+            if self._may_copy and sum(map(len, kinds.values())) >= COPY_ROWS:
+                written = await self._stored_by_copy(kinds)
             if written is None:
-                written = await self._store(usage, *beside, by_copy=False)
+                written = await self._store(kinds, by_copy=False)
         return StoredCounts(written=written, stale=given - written)
 
-    async def _stored_by_copy(
-        self, usage: rows.Rows, members: rows.Rows, acknowledged: rows.Rows
-    ) -> int | None:
+    async def _stored_by_copy(self, kinds: Kinds) -> int | None:
         """Store by COPY, which takes half the time; None where that is not possible."""
         try:
-            return await self._store(usage, members, acknowledged, by_copy=True)
+            return await self._store(kinds, by_copy=True)
         except asyncpg.InsufficientPrivilegeError:
             self._may_copy = False  # the role may create no temporary table
         except (asyncpg.DataError, ValueError, TypeError, OverflowError):
             pass  # a value is at fault: the other way says so in the known words
         return None
 
-    async def _store(
-        self, usage: rows.Rows, members: rows.Rows, acknowledged: rows.Rows, *, by_copy: bool
-    ) -> int:
+    async def _store(self, kinds: Kinds, *, by_copy: bool) -> int:
+        """Store the kinds of rows in their order; return how many accounts were written."""
+        written = dict.fromkeys(kinds, 0)
         async with (
             self._pool.acquire(timeout=CONNECT_SECONDS) as connection,
             connection.transaction(),
         ):
             if by_copy:
                 await connection.execute(STATEMENTS["create_incoming"])
-            if members:
-                await connection.execute(STATEMENTS["upsert_members"], *rows.columns(members, 7))
-            if acknowledged:
-                await connection.execute(
-                    STATEMENTS["upsert_acknowledgements"], *rows.columns(acknowledged, 5)
-                )
-            if by_copy:
-                await connection.copy_records_to_table("permit_incoming", records=usage)
-                return affected(await connection.execute(STATEMENTS["upsert_incoming"]))
-            if not usage:
-                return 0
-            columns = rows.columns(usage, 12)
-            return affected(await connection.execute(STATEMENTS["upsert_usage"], *columns))
+            for kind, found in kinds.items():
+                if not found:
+                    continue
+                upsert = STATEMENTS[f"upsert_{kind}"]
+                if by_copy:
+                    await connection.copy_records_to_table(f"incoming_{kind}", records=found)
+                    status = await connection.execute(upsert)
+                else:
+                    given = STATEMENTS[f"given_{kind}"]
+                    arguments = rows.columns(found, len(found[0]))
+                    status = await connection.execute(f"{given}\n{upsert}", *arguments)
+                written[kind] = affected(status)
+        return written["usage"]
 
     async def load_shard(
         self, shard: int, destinations: Sequence[str], *, now_ms: int, ttl_ms: int, keep_ms: int

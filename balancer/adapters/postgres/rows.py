@@ -15,6 +15,7 @@ from balancer.core.model import Destination, MemberRecord, Policy, Usage
 from balancer.ports import AcceptedBatch
 from worker_sdk.wire.usage import MemberState
 
+Member = tuple[str, str]
 Rows = list[tuple[Any, ...]]
 Columns = list[list[Any]]
 
@@ -26,62 +27,67 @@ def columns(rows: Sequence[Sequence[Any]], width: int) -> Columns:
     )
 
 
-def usage_rows(batches: Sequence[AcceptedBatch]) -> tuple[list[tuple[Any, ...]], int]:
+def _by_member(batches: Sequence[AcceptedBatch]) -> list[tuple[Member, list[AcceptedBatch]]]:
+    """Return each member's batches in the order given, the members sorted."""
+    found: dict[Member, list[AcceptedBatch]] = {}
+    for accepted in batches:
+        found.setdefault((accepted.batch.host, accepted.batch.instance), []).append(accepted)
+    return [(member, found[member]) for member in sorted(found)]
+
+
+def usage_rows(batches: Sequence[AcceptedBatch]) -> tuple[Rows, int]:
     """Return one row a key, sorted, and how many accounts were given."""
-    newest: dict[tuple[str, str, str], tuple[Any, ...]] = {}
+    found: dict[str, dict[Member, tuple[Any, ...]]] = {}
     given = 0
-    for accepted in batches:
-        batch = accepted.batch
-        for entry in batch.tuples:
-            given += 1
-            key = (entry.destination, batch.host, batch.instance)
-            row = (
-                *key,
-                entry.from_ms,
-                entry.instant_ms,
-                entry.epoch,
-                entry.granted,
-                entry.used,
-                entry.denied,
-                entry.starved_ms,
-                entry.busy_ms,
-                accepted.seen_ms,
-            )
-            known = newest.get(key)
-            if known is None or known[4] < entry.instant_ms:
-                newest[key] = row
-    return [newest[key] for key in sorted(newest)], given
+    # Members come in their order, so that to sort the names of the destinations is enough.
+    for member, theirs in _by_member(batches):
+        for accepted in theirs:
+            seen_ms = accepted.seen_ms
+            given += len(accepted.batch.tuples)
+            for entry in accepted.batch.tuples:
+                destination, _, instant_ms, *_ = entry
+                newest = found.setdefault(destination, {})
+                known = newest.get(member)
+                if known is None or known[4] < instant_ms:
+                    newest[member] = (destination, *member, *entry[1:], seen_ms)
+    return [row for name in sorted(found) for row in found[name].values()], given
 
 
-def member_rows(batches: Sequence[AcceptedBatch]) -> list[tuple[Any, ...]]:
+def member_rows(batches: Sequence[AcceptedBatch]) -> Rows:
     """Return one row a member, sorted; a goodbye wins over whatever else is there."""
-    newest: dict[tuple[str, str], tuple[Any, ...]] = {}
-    for accepted in batches:
-        batch = accepted.batch
-        leaves = batch.state is MemberState.LEAVING
-        key = (batch.host, batch.instance)
-        row = (
-            *key,
-            batch.group,
-            batch.sent_at_ms,
-            accepted.seen_ms,
-            accepted.arrived_ms if leaves else None,
-            json.dumps({name: list(account) for name, account in batch.spent.items()}),
+    rows: Rows = []
+    for member, theirs in _by_member(batches):
+        newest = theirs[0]
+        for accepted in theirs[1:]:
+            leaves = accepted.batch.state is MemberState.LEAVING
+            if newest.batch.state is not MemberState.LEAVING and (
+                leaves or newest.batch.sent_at_ms < accepted.batch.sent_at_ms
+            ):
+                newest = accepted
+        batch = newest.batch
+        rows.append(
+            (
+                *member,
+                batch.group,
+                batch.sent_at_ms,
+                newest.seen_ms,
+                newest.arrived_ms if batch.state is MemberState.LEAVING else None,
+                json.dumps({name: list(account) for name, account in batch.spent.items()}),
+            )
         )
-        known = newest.get(key)
-        if known is None or (known[5] is None and (leaves or known[3] < batch.sent_at_ms)):
-            newest[key] = row
-    return [newest[key] for key in sorted(newest)]
+    return rows
 
 
-def acknowledgement_rows(batches: Sequence[AcceptedBatch]) -> list[tuple[Any, ...]]:
+def acknowledgement_rows(batches: Sequence[AcceptedBatch]) -> Rows:
     """Return one row a (member, shard, epoch) reported, sorted: when it was first seen."""
-    first: dict[tuple[str, str, int, int], int] = {}
-    for accepted in batches:
-        batch = accepted.batch
-        for shard, epoch in batch.epochs.items():
-            first.setdefault((batch.host, batch.instance, shard, epoch), accepted.arrived_ms)
-    return [(*key, arrived_ms) for key, arrived_ms in sorted(first.items())]
+    rows: Rows = []
+    for member, theirs in _by_member(batches):
+        first: dict[tuple[int, int], int] = {}
+        for accepted in theirs:
+            for told in accepted.batch.epochs.items():
+                first.setdefault(told, accepted.arrived_ms)
+        rows += [(*member, *told, arrived_ms) for told, arrived_ms in sorted(first.items())]
+    return rows
 
 
 def to_member(row: Mapping[str, Any]) -> MemberRecord:
