@@ -21,7 +21,7 @@ from worker_sdk.core.account import Account
 from worker_sdk.core.ledger import check_permits
 from worker_sdk.core.purse import Purse
 from worker_sdk.errors import ClientClosedError
-from worker_sdk.runtime.asking import checked_seconds, take, take_async
+from worker_sdk.runtime.asking import Meanwhile, checked_seconds, take, take_async
 from worker_sdk.runtime.birthmark import NOBODYS, Birthmark, present_birthmark
 from worker_sdk.runtime.clocks import Clock, SystemClock
 from worker_sdk.runtime.gate import Gate
@@ -265,14 +265,25 @@ class DestinationHandle:
 
 
 class Permit:
-    """A context in which permits are held and the delivery is timed; for one use at a time."""
+    """A context in which permits are held and the delivery is timed; for one use at a time.
 
-    __slots__ = ("_gate", "_handle", "_member", "_permits", "_timeout")
+    Get it from `DestinationHandle.permit`. ``meanwhile`` is for the libraries' adapters, whose
+    threads have something to look after while they wait.
+    """
 
-    def __init__(self, handle: DestinationHandle, permits: int, timeout: float | None) -> None:
+    __slots__ = ("_gate", "_handle", "_meanwhile", "_member", "_permits", "_timeout")
+
+    def __init__(
+        self,
+        handle: DestinationHandle,
+        permits: int,
+        timeout: float | None,
+        meanwhile: Meanwhile | None = None,
+    ) -> None:
         self._handle = handle
         self._permits = permits
         self._timeout = timeout
+        self._meanwhile = meanwhile
         self._member: Member | None = None
         self._gate: Gate | None = None
 
@@ -282,9 +293,9 @@ class Permit:
         handle = self._handle
         member = handle._lives.present()  # noqa: SLF001 - its own module
         gate = handle._gate  # noqa: SLF001
-        left_seconds = gate.enter(self._timeout)
+        left_seconds = gate.enter(self._timeout, self._meanwhile)
         try:
-            take(member, handle.name, self._permits, left_seconds, None)
+            take(member, handle.name, self._permits, left_seconds, None, self._meanwhile)
         except BaseException:
             gate.leave()
             raise

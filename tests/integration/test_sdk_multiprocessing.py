@@ -74,7 +74,10 @@ def broker(kafka: KafkaServer) -> KafkaServer:
     return kafka
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize(
+    "method",
+    ["spawn", *(pytest.param(name, marks=pytest.mark.long) for name in ("fork", "forkserver"))],
+)
 def test_each_child_reports_its_own_and_says_goodbye(
     broker: KafkaServer, fresh_name: Callable[[str], str], tmp_path: Path, method: str
 ) -> None:

@@ -54,7 +54,13 @@ def test_an_adapters_example_runs_without_servers(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["blocking_worker.py", "asyncio_worker.py", "adapters_aiokafka.py"]
+    "name",
+    [
+        "blocking_worker.py",
+        "asyncio_worker.py",
+        "adapters_aiokafka.py",
+        "adapters_confluent_kafka.py",
+    ],
 )
 def test_an_example_without_settings_names_the_first_one_missing(name: str) -> None:
     done = run(name)

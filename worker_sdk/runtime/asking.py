@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from worker_sdk.core.ledger import check_permits
@@ -20,6 +22,19 @@ WAIT_SECONDS_MAX: Final = 1e9
 """A wait of 30 years is as good as one without an end, and every clock can count it."""
 
 _GLANCE_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Meanwhile:
+    """What a thread looks after while it waits.
+
+    Attributes:
+        look: called every so often until the wait is over; an error of it ends the wait.
+        every_seconds: how often.
+    """
+
+    look: Callable[[], object]
+    every_seconds: float
 
 
 def checked_seconds(timeout: object) -> float:
@@ -34,7 +49,12 @@ def checked_seconds(timeout: object) -> float:
 
 
 def take(
-    member: Member, destination: str, permits: int, timeout: float | None, caller: int | None
+    member: Member,
+    destination: str,
+    permits: int,
+    timeout: float | None,
+    caller: int | None,
+    meanwhile: Meanwhile | None = None,
 ) -> None:
     """Block until the permits are granted.
 
@@ -44,6 +64,7 @@ def take(
         permits: how many at once.
         timeout: seconds to wait at most; None waits as long as it takes.
         caller: who asks, if the end of the delivery will not be reported.
+        meanwhile: what to look after.
 
     Raises:
         PermitTimeout: if they were not to be had in time.
@@ -58,13 +79,16 @@ def take(
     waiter = _ask(member, destination, permits, caller, decided.set)
     if waiter.granted:
         return
+    glance_seconds = _GLANCE_SECONDS if meanwhile is None else meanwhile.every_seconds
     try:
         while not decided.is_set():
-            left = _GLANCE_SECONDS if deadline is None else deadline - time.monotonic()
+            left = glance_seconds if deadline is None else deadline - time.monotonic()
             if left <= 0:
                 break
-            if not decided.wait(min(left, _GLANCE_SECONDS)):
+            if not decided.wait(min(left, glance_seconds)):
                 member.pump()  # whatever befell the background, who waits is served
+                if meanwhile is not None:
+                    meanwhile.look()
     except BaseException:
         _withdraw(member, waiter)
         raise

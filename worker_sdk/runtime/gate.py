@@ -10,11 +10,11 @@ import asyncio
 import os
 import threading
 import time
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable
 
 from worker_sdk.errors import PermitTimeout
-from worker_sdk.runtime.asking import checked_seconds
+from worker_sdk.runtime.asking import Meanwhile, checked_seconds
 from worker_sdk.runtime.guard import entered, is_interrupted, make_guard
 
 
@@ -42,7 +42,7 @@ class Gate:
         self._waiters: OrderedDict[_Waiter, None] = OrderedDict()
         # Who has left and is not yet counted as such. A finaliser may end a delivery amid any
         # call here, in the thread that holds the lock; to append is all that it can do then.
-        self._leaving: deque[None] = deque()
+        self._leaving: list[None] = []
         self._pid = os.getpid()
 
     @property
@@ -70,8 +70,12 @@ class Gate:
             self._admit()
         self._settle()
 
-    def enter(self, timeout: float | None) -> float | None:
+    def enter(self, timeout: float | None, meanwhile: Meanwhile | None = None) -> float | None:
         """Come in, waiting if need be; return what is left of the timeout.
+
+        Args:
+            timeout: seconds to wait at most; None waits as long as it takes.
+            meanwhile: what to look after.
 
         Raises:
             PermitTimeout: if there was no room in time.
@@ -85,7 +89,11 @@ class Gate:
         if waiter.is_inside:
             return timeout
         try:
-            let_in.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            while not let_in.wait(_glance_seconds(deadline, meanwhile)):
+                if deadline is not None and time.monotonic() >= deadline:
+                    break
+                if meanwhile is not None:
+                    meanwhile.look()
         except BaseException:
             self._withdraw(waiter)
             raise
@@ -179,3 +187,11 @@ class Gate:
         if not waiter.is_inside and self._give_up(waiter):
             raise PermitTimeout(self._destination, None, concurrency=self._most)
         return None if deadline is None else max(0.0, deadline - time.monotonic())
+
+
+def _glance_seconds(deadline: float | None, meanwhile: Meanwhile | None) -> float | None:
+    left_seconds = None if deadline is None else max(0.0, deadline - time.monotonic())
+    if meanwhile is None:
+        return left_seconds
+    every_seconds = meanwhile.every_seconds
+    return every_seconds if left_seconds is None else min(left_seconds, every_seconds)
