@@ -58,6 +58,8 @@ _STARTING: Final = Standing(Mode.STARTING, None, None, 0, 0, 0)
 class Ladder:
     """The documents held for one destination."""
 
+    __slots__ = ("_answer", "_fallback_from_epoch", "_is_one_length", "_shares")
+
     def __init__(self) -> None:
         self._shares: list[OwnShare] = []  # newest first
         self._fallback_from_epoch = 0

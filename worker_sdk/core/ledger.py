@@ -95,6 +95,12 @@ class Ledger:
         refunds_ignored_total: permits given back that could not.
     """
 
+    __slots__ = (
+        *("_from_ms", "_grows_ms", "_is_closed", "_ladder", "_left", "_refused", "_released"),
+        *("_slice", "_spending", "_standing", "_until_ms", "_used", "purse", "refunded_total"),
+        *("refunds_ignored_total", "refused_total", "used_by_mode"),
+    )
+
     def __init__(self) -> None:
         self.purse = Purse()
         self._ladder = Ladder()

@@ -27,6 +27,8 @@ class Spending:
     the length of windows changes, permits are rather counted in two windows than in none.
     """
 
+    __slots__ = ("_accounts", "_forgotten_until_ms")
+
     def __init__(self) -> None:
         self._accounts: list[_Account] = []  # ascending
         self._forgotten_until_ms = 0

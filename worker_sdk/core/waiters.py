@@ -62,6 +62,8 @@ class WaitQueue:
         waiters: first come first; for looking at only.
     """
 
+    __slots__ = ("_gave_up_permits", "_standing_permits", "waiters")
+
     def __init__(self) -> None:
         self.waiters: OrderedDict[Waiter, None] = OrderedDict()
         self._standing_permits = 0
@@ -136,6 +138,11 @@ class WaitQueue:
 
 class DeliveryAccount:
     """Starved and busy time of one destination, from the monotonic clock's milliseconds."""
+
+    __slots__ = (
+        *("_at_ms", "_bare", "_bare_permits", "_busy_ms", "_most_permits"),
+        *("_reported_count", "_reported_permits", "_starved_ms"),
+    )
 
     def __init__(self) -> None:
         self._bare: OrderedDict[Hashable, tuple[int, int]] = OrderedDict()
