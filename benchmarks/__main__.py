@@ -26,7 +26,7 @@ def _planning(quick: bool) -> int:
 
 
 def _ingest(quick: bool) -> int:
-    ingest.main(quick=quick)
+    ingest.main(["--quick"] if quick else [])
     return 0
 
 

@@ -1,22 +1,27 @@
 """``python -m benchmarks.ingest``: Kafka to PostgreSQL, beside COPY and ``executemany``.
 
 Decides the fleet, and what is compared: the service's own reading, decoding, checking and storing
-of reports that wait in Kafka, in one process, with both servers on the same cores; and on the same
-server the bare COPY of the same accounts into a table without a key, which nothing can beat, and
-a straightforward ``executemany`` upsert. Each round every member reports anew, as it does each
-minute, so that every row is updated. A tuple is one member's account for one destination; what
-members acknowledge is stored beside it and not counted.
+of reports that wait in Kafka, in one process, with both servers on the same cores. Beside it, on
+the same server: the bare COPY of the same accounts into a table without a key, which nothing can
+beat; and the service's storing of some reports (accounts, members, acknowledgements, in one
+transaction) beside a straightforward ``executemany`` upsert of the same rows. Each round every
+member reports anew, as it does each minute, so that every row is updated. A tuple is one member's
+account for one destination; members and what they acknowledge are stored beside it, not counted.
+
+``--minutes`` goes on for so long, to see that memory stays flat. ``--table`` leaves Kafka out and
+stores round after round, to see that updates stay in their pages and tables do not grow.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import contextlib
 import random
-import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final
 
@@ -47,17 +52,38 @@ TTL_MS: Final = 3_600_000
 DESTINATIONS: Final = 10
 HOSTS, HOSTS_QUICK = 10_000, 2_000
 ROUNDS, ROUNDS_QUICK = 12, 3
+TABLE_ROUNDS: Final = 500
+TABLE_DESTINATIONS: Final = 1
+TABLE_SHOWN: Final = 25
 SAMPLE_ROWS: Final = 20_000
 ROUND_WAIT_SECONDS: Final = 300
 
-UPSERT: Final = """
-INSERT INTO permit_usage AS stored VALUES ($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12)
-ON CONFLICT (destination, host, instance) DO UPDATE
-SET from_ms = excluded.from_ms, instant_ms = excluded.instant_ms, epoch = excluded.epoch,
-    granted = excluded.granted, used = excluded.used, denied = excluded.denied,
-    starved_ms = excluded.starved_ms, busy_ms = excluded.busy_ms, seen_ms = excluded.seen_ms
-WHERE stored.instant_ms < excluded.instant_ms
-"""
+UPSERTS: Final = (
+    """
+    INSERT INTO permit_member AS stored VALUES ($1,$2,$3,$4,$5,$6,$7)
+    ON CONFLICT (host, instance) DO UPDATE
+    SET group_name = excluded.group_name, instant_ms = excluded.instant_ms,
+        seen_ms = excluded.seen_ms, left_ms = excluded.left_ms, spent = excluded.spent
+    WHERE stored.instant_ms < excluded.instant_ms
+    """,
+    """
+    INSERT INTO permit_acknowledgement AS stored VALUES ($1,$2,$3,$4,$5)
+    ON CONFLICT (host, instance, shard) DO UPDATE
+    SET epoch = excluded.epoch, acknowledged_ms = excluded.acknowledged_ms
+    WHERE stored.epoch < excluded.epoch
+    """,
+    """
+    INSERT INTO permit_usage AS stored (destination, host, instance, from_ms, instant_ms, epoch,
+        granted, used, denied, starved_ms, busy_ms, seen_ms)
+    VALUES ($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12)
+    ON CONFLICT (destination, host, instance) DO UPDATE
+    SET from_ms = excluded.from_ms, instant_ms = excluded.instant_ms, epoch = excluded.epoch,
+        granted = excluded.granted, used = excluded.used, denied = excluded.denied,
+        starved_ms = excluded.starved_ms, busy_ms = excluded.busy_ms, seen_ms = excluded.seen_ms
+    WHERE stored.instant_ms < excluded.instant_ms
+    """,
+)
+"""What somebody would write first, a row at a time."""
 KEY: Final = ("destination", "host", "instance")
 NUMBERS: Final = (
     *("from_ms", "instant_ms", "epoch", "granted", "used", "denied"),
@@ -70,11 +96,16 @@ class Freshly(KafkaUsageLog):
 
     has_read = False
 
+    async def start(self) -> None:
+        """See the port."""
+        await super().start()
+        self._backlog_ends = {}
+
     async def read(self, *, max_records: int, wait_ms: int) -> Sequence[UsageRecord]:
         """See the port."""
         found = await super().read(max_records=max_records, wait_ms=wait_ms)
         self.has_read = self.has_read or bool(found)
-        return [replace(record, backlog=False) for record in found]
+        return found
 
 
 class Counts:
@@ -97,10 +128,12 @@ class Counts:
         """Take no note."""
 
 
-def reports(hosts: int, number: int, now_ms: int) -> list[UsageBatch]:
+def reports(
+    hosts: int, number: int, now_ms: int, destinations: int = DESTINATIONS
+) -> list[UsageBatch]:
     """Return what every host reports in a round: an account for each destination."""
     rng = random.Random(SEED + number)
-    names = [f"destination-{index}" for index in range(DESTINATIONS)]
+    names = [f"destination-{index}" for index in range(destinations)]
     epochs = {shard_of(name, SHARDS): number + 1 for name in names}
     return [
         UsageBatch(
@@ -146,6 +179,28 @@ async def send(servers: str, topic: str, batches: Sequence[UsageBatch]) -> None:
         await asyncio.gather(*sent)
 
 
+def servers_cpu_seconds() -> float:
+    """Return what the servers, which are this process's children, have computed so far."""
+    seconds = 0.0
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            times = child.cpu_times()
+            seconds += times.user + times.system
+    return seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What was measured in one round: tuples or rows a second, and microseconds for each tuple."""
+
+    ingest: float
+    own_cpu_us: float
+    servers_cpu_us: float
+    copy: float
+    store: float
+    many: float
+
+
 @dataclass
 class Bench:
     """Servers, and what is measured on them."""
@@ -156,11 +211,8 @@ class Bench:
     kafka: KafkaConfig
     hosts: int
 
-    async def round(self, number: int) -> tuple[float, float]:
-        """Send a round's reports, then read and store them.
-
-        Returns tuples a second, and microseconds of this process's own computing for each.
-        """
+    async def round(self, number: int) -> Rates:
+        """Send a round's reports, then read and store them; then measure what is beside it."""
         batches = reports(self.hosts, number, time.time_ns() // 1_000_000)
         await send(self.kafka.bootstrap_servers, self.kafka.usage_topic, batches)
         wanted, counts, stop = len(batches) * DESTINATIONS, Counts(), asyncio.Event()
@@ -177,40 +229,55 @@ class Bench:
         )
         running = asyncio.create_task(ingest.run(stop))
         first = last = 0.0
-        began_cpu = time.process_time()
+        own_cpu, servers_cpu = time.process_time(), servers_cpu_seconds()
         async with asyncio.timeout(ROUND_WAIT_SECONDS):
             while (stored := counts.sums.get(catalogue.STORED, 0)) < wanted:
-                await asyncio.sleep(0.002)
+                await asyncio.sleep(0.005)
                 if not first and log.has_read:
                     first = time.perf_counter()
                 last = time.perf_counter()
                 if running.done():
                     running.result()
-        cpu = time.process_time() - began_cpu
+        own_cpu, servers_cpu = time.process_time() - own_cpu, servers_cpu_seconds() - servers_cpu
         stop.set()
         await running
-        return stored / (last - first), cpu / stored * 1e6
+        rate = stored / (last - first)
+        return Rates(
+            rate, own_cpu / stored * 1e6, servers_cpu / stored * 1e6, *await self.bare(number)
+        )
 
-    async def bare(self) -> tuple[float, float]:
-        """Return rows a second of COPY and of an ``executemany`` upsert, of the same accounts."""
+    async def bare(self, number: int) -> tuple[float, float, float]:
+        """Return accounts a second: of COPY, of our storing, and of ``executemany`` upserts."""
         now_ms = time.time_ns() // 1_000_000
-        accepted = [
-            AcceptedBatch(batch, now_ms, now_ms)
-            for batch in reports(self.hosts, 1_000, now_ms)[: SAMPLE_ROWS // DESTINATIONS]
-        ]
-        given, count = rows.usage_rows(accepted)
+        sample = SAMPLE_ROWS // DESTINATIONS
+
+        def reported(later: int) -> list[AcceptedBatch]:
+            """Return reports each with a newer instant and newer epochs than those before."""
+            epochs = 1_000_000 + 10 * number + later
+            found = reports(self.hosts, epochs, now_ms + later)[:sample]
+            return [AcceptedBatch(batch, now_ms, now_ms) for batch in found]
+
+        ours, theirs = reported(1), reported(2)
+        given, count = rows.usage_rows(ours)
         await self.sql.execute(
             "CREATE TABLE IF NOT EXISTS bare AS SELECT * FROM permit_usage WITH NO DATA"
         )
-        columns = [*KEY, *NUMBERS]
         began = time.perf_counter()
-        await self.sql.copy_records_to_table("bare", records=given, columns=columns)
+        await self.sql.copy_records_to_table("bare", records=given, columns=[*KEY, *NUMBERS])
         copied = time.perf_counter()
-        # The columns of permit_usage begin with host, instance, destination.
-        ordered = [(row[1], row[2], row[0], *row[3:]) for row in given]
-        ready = time.perf_counter()
-        await self.sql.executemany(UPSERT, ordered)
-        return count / (copied - began), count / (time.perf_counter() - ready)
+        await self.repository.store_batches(ours)
+        stored = time.perf_counter()
+        kinds = (
+            rows.member_rows(theirs),
+            rows.acknowledgement_rows(theirs),
+            rows.usage_rows(theirs)[0],
+        )
+        async with self.sql.transaction():
+            for statement, found in zip(UPSERTS, kinds, strict=True):
+                await self.sql.executemany(statement, found)
+        done = time.perf_counter()
+        await self.sql.execute("TRUNCATE bare")
+        return count / (copied - began), count / (stored - copied), count / (done - stored)
 
     async def table(self) -> tuple[float, int]:
         """Return which part of the updates stayed in their page, and the table's size in bytes."""
@@ -227,67 +294,102 @@ class Bench:
 def _ignore(_: Collection[str]) -> None: ...
 
 
-async def measure(*, quick: bool) -> None:
-    """Run and print the table."""
-    hosts = HOSTS_QUICK if quick else HOSTS
+async def measure(options: argparse.Namespace) -> None:
+    """Run and print the table asked for."""
     async with AsyncExitStack() as life:
-        stack = life.enter_context(EmbeddedStack(parts=["kafka", "postgres"], report=print))
+        parts = ["postgres"] if options.table else ["kafka", "postgres"]
+        stack = life.enter_context(EmbeddedStack(parts=parts, report=print))
         await asyncio.to_thread(migrate, stack.postgres.dsn)
         repository = await PostgresRepository.open(stack.postgres.dsn)
         life.push_async_callback(repository.close)
         sql = await asyncpg.connect(stack.postgres.dsn)
         life.push_async_callback(sql.close)
-        kafka = KafkaConfig(
-            bootstrap_servers=stack.kafka.bootstrap_servers, session_timeout_ms=3000
-        )
+        servers = "" if options.table else stack.kafka.bootstrap_servers
+        kafka = KafkaConfig(bootstrap_servers=servers, session_timeout_ms=3000)
+        bench = Bench(stack, repository, sql, kafka, options.hosts)
+        if options.table:
+            await table_rounds(bench, options.rounds)
+            return
         await ensure_topics(kafka, partitions=PARTITIONS, retention_ms=3_600_000)
-        bench = Bench(stack, repository, sql, kafka, hosts)
-        print(f"seed {SEED}; {hosts} hosts x {DESTINATIONS} destinations a round, as one process")
-        await rounds(bench, ROUNDS_QUICK if quick else ROUNDS)
+        print(f"seed {SEED}; {options.hosts} hosts x {DESTINATIONS} destinations a round")
+        await rounds(bench, options.rounds, options.minutes)
 
 
-async def rounds(bench: Bench, count: int) -> None:
+async def table_rounds(bench: Bench, count: int) -> None:
+    """Store round after round, without Kafka, and show what becomes of the table."""
+    print(*(f"{title:>13}" for title in ("rounds", "HOT %", "table MB", "RSS MB")))
+    process = psutil.Process()
+    for number in range(count):
+        now_ms = time.time_ns() // 1_000_000
+        batches = reports(bench.hosts, number, now_ms, TABLE_DESTINATIONS)
+        await bench.repository.store_batches(
+            [AcceptedBatch(batch, now_ms, now_ms) for batch in batches]
+        )
+        if (number + 1) % TABLE_SHOWN == 0:
+            hot, size = await bench.table()
+            rss = process.memory_info().rss / 1e6
+            shown = (f"{number + 1}", f"{hot * 100:.1f}", f"{size / 1e6:.1f}", f"{rss:.0f}")
+            print(*(f"{value:>13}" for value in shown), flush=True)
+
+
+async def rounds(bench: Bench, count: int, minutes: float) -> None:
     """Measure round by round; COPY and ``executemany`` after each, as the machine was then."""
     process = psutil.Process()
     titles = (
         "round",
         "tuples/s",
         "of COPY",
-        "x executemany",
-        "CPU us/tuple",
+        "store x many",
+        "own us/tuple",
+        "servers us",
         "HOT %",
         "table MB",
         "RSS MB",
     )
     print(*(f"{title:>13}" for title in titles))
-    rates: list[tuple[float, float, float]] = []
-    for number in range(count):
-        rate, cpu_us = await bench.round(number)
-        copy, many = await bench.bare()
-        rates.append((rate, copy, many))
+    measured: list[Rates] = []
+    until = time.monotonic() + minutes * 60
+    while len(measured) < count or time.monotonic() < until:
+        rates = await bench.round(len(measured))
+        measured.append(rates)
         hot, size = await bench.table()
         values: tuple[Any, ...] = (
-            number + 1,
-            f"{rate:.0f}",
-            f"{rate / copy:.2f}",
-            f"{rate / many:.1f}",
-            f"{cpu_us:.1f}",
+            len(measured),
+            f"{rates.ingest:.0f}",
+            f"{rates.ingest / rates.copy:.2f}",
+            f"{rates.store / rates.many:.1f}",
+            f"{rates.own_cpu_us:.1f}",
+            f"{rates.servers_cpu_us:.1f}",
             f"{hot * 100:.1f}",
             f"{size / 1e6:.1f}",
             f"{process.memory_info().rss / 1e6:.0f}",
         )
         print(*(f"{value:>13}" for value in values), flush=True)
-    rate, copy, many = (median(column) for column in zip(*rates[1:], strict=True))
+    later = measured[1:] or measured
+    ingest = median(rates.ingest for rates in later)
+    of_copy = median(rates.ingest / rates.copy for rates in later)
+    times = median(rates.store / rates.many for rates in later)
     print(
-        f"median from the second round on: {rate:.0f} tuples/s, {rate / copy:.2f} of COPY "
-        f"({copy:.0f}), {rate / many:.1f} x executemany ({many:.0f})"
+        f"median from the second round on: {ingest:.0f} tuples/s (best "
+        f"{max(rates.ingest for rates in later):.0f}), {of_copy:.2f} of COPY; storing alone is "
+        f"{times:.1f} x executemany"
     )
 
 
-def main(*, quick: bool = False) -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark."""
-    asyncio.run(measure(quick=quick))
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.ingest", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a short run, for a first look")
+    parser.add_argument("--hosts", type=int, help="members that report in each round")
+    parser.add_argument("--rounds", type=int, help="how many rounds there are at least")
+    parser.add_argument("--minutes", type=float, default=0.0, help="how long it lasts at least")
+    parser.add_argument("--table", action="store_true", help="what becomes of the table, no Kafka")
+    options = parser.parse_args(arguments)
+    options.hosts = options.hosts or (HOSTS_QUICK if options.quick else HOSTS)
+    usual = TABLE_ROUNDS if options.table else ROUNDS
+    options.rounds = options.rounds or (ROUNDS_QUICK if options.quick else usual)
+    asyncio.run(measure(options))
 
 
 if __name__ == "__main__":
-    main(quick="--quick" in sys.argv)
+    main()

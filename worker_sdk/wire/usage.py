@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import partial
+from functools import lru_cache, partial
 from operator import le
 from typing import Final, NamedTuple, cast
 
@@ -251,16 +251,24 @@ def _decode_tuple(row: object) -> UsageTuple:
     return UsageTuple(destination, from_ms, instant_ms, epoch, *counts)
 
 
+@lru_cache(maxsize=SHARDS_MAX)
+def _shard_of_key(key: str) -> int:
+    if not (key.isascii() and key.isdecimal() and len(key) <= len(str(SHARDS_MAX))):
+        raise WireError(RejectReason.BAD_FIELD, "a shard is not a decimal number")
+    return as_int(int(key), "a shard", least=0, most=SHARDS_MAX - 1)
+
+
 def _decode_epochs(value: object) -> dict[int, int]:
     pairs = as_object(value, "epochs")
     if len(pairs) > BATCH_EPOCHS_MAX:
         raise WireError(RejectReason.TOO_MANY, f"epochs has over {BATCH_EPOCHS_MAX} shards")
     epochs: dict[int, int] = {}
     for key, epoch in pairs.items():
-        if not (key.isascii() and key.isdecimal() and len(key) <= len(str(SHARDS_MAX))):
-            raise WireError(RejectReason.BAD_FIELD, "a shard is not a decimal number")
-        shard = as_int(int(key), "a shard", least=0, most=SHARDS_MAX - 1)
-        epochs[shard] = as_int(epoch, "an epoch", least=0, most=EPOCH_MAX)
+        shard = _shard_of_key(key)
+        if type(epoch) is int and 0 <= epoch <= EPOCH_MAX:
+            epochs[shard] = epoch
+        else:
+            epochs[shard] = as_int(epoch, "an epoch", least=0, most=EPOCH_MAX)
     return epochs
 
 
