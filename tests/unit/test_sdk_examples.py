@@ -60,6 +60,7 @@ def test_an_adapters_example_runs_without_servers(name: str) -> None:
         "asyncio_worker.py",
         "adapters_aiokafka.py",
         "adapters_confluent_kafka.py",
+        "adapters_faststream.py",
     ],
 )
 def test_an_example_without_settings_names_the_first_one_missing(name: str) -> None:
