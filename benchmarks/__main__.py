@@ -11,12 +11,22 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from benchmarks import ingest, permit_cost, planning
+from benchmarks import footprint, ingest, permit_cost, planning, sharing
 from benchmarks.allocators import __main__ as allocators
 
 
 def _permit_cost(quick: bool) -> int:
     permit_cost.main(quick=quick)
+    return 0
+
+
+def _footprint(quick: bool) -> int:
+    footprint.main(quick=quick)
+    return 0
+
+
+def _sharing(quick: bool) -> int:
+    sharing.main(quick=quick)
     return 0
 
 
@@ -39,6 +49,8 @@ BENCHMARKS: Final[Mapping[str, tuple[str, Callable[[bool], int]]]] = {
         "a permit beside a bare lock and integer, and beside other limiters",
         _permit_cost,
     ),
+    "footprint": ("memory, growth and start of a client", _footprint),
+    "sharing": ("four processes that share a limit, and other limiters through Redis", _sharing),
     "planning": ("planning a round, by members and destinations", _planning),
     "ingest": ("reports from Kafka to PostgreSQL, beside COPY and executemany", _ingest),
     "allocators": ("other rules of sharing and ours on the same inputs", _allocators),
