@@ -35,7 +35,7 @@ async def main() -> None:
             auto_offset_reset="earliest",
             ack_policy=AckPolicy.NACK_ON_ERROR,  # what still waits at the end comes again
         )
-        async def deliver(order: str) -> None:
+        async def deliver(order: int) -> None:
             await asyncio.sleep(0.01)  # stands for a call of the destination
             print("delivered", order)
 
