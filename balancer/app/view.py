@@ -3,8 +3,9 @@
 Decides which documents answer for a host, and who is told that an answer has changed. Knows no
 server. Documents are swapped whole, so that a reader sees one state or the next.
 
-Answers are made when they are asked for, in a few microseconds: each is mostly asked for once a
-round, so that making all of them beforehand would cost as much and stall the loop.
+What each host is told by a document is rendered when the document comes, on a thread: an answer is
+joined of such pieces in some microseconds. Pieces lie together in few large texts, since objects
+of their own would be millions for the garbage collector to walk through.
 """
 
 from __future__ import annotations
@@ -17,22 +18,26 @@ from dataclasses import dataclass
 from typing import Final
 
 from balancer.app.safety import held_of
-from worker_sdk.wire.answers import encode_row, encode_row_head, encode_rows
+from worker_sdk.wire.answers import (
+    encode_row_end,
+    encode_row_head,
+    encode_rows,
+    narrow_row_end,
+)
 from worker_sdk.wire.distribution import DestinationShares, Document, Entry, encode_terms
 from worker_sdk.wire.pointer import shard_of
 from worker_sdk.wire.shares import POINTS, share_points
 from worker_sdk.wire.strict import dump_json
 
-KEPT_MAX_BYTES: Final = 256 * 1024 * 1024
-"""So much is kept of the answers to one version; what is asked for beyond is made anew."""
-
-KEPT_EXTRA_BYTES: Final = 512
-"""What keeping an answer costs beside its body, about."""
-
 WAKE_AT_ONCE: Final = 64
 """So many waiters wake in one turn of the loop: each of them makes and sends an answer."""
 
 _POINTS_OF_A_PERCENT: Final = POINTS // 100
+
+_START_SHIFT: Final = 32  # larger than any row, since answers have a limit
+_LINE_SHIFT: Final = 72  # larger than any document has bytes
+_SIZE_MASK: Final = (1 << _START_SHIFT) - 1
+_START_MASK: Final = (1 << _LINE_SHIFT - _START_SHIFT) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,35 +50,121 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A destination in a document, and how every host's row of it begins."""
+    """A destination in a document, rendered.
+
+    Attributes:
+        shares: as in the document.
+        name: of the destination.
+        head: how every host's row begins.
+        ends: how the rows of all hosts end, one after another.
+        nobody: how the row of a host ends that has no entry.
+    """
 
     shares: DestinationShares
     name: str
-    capacity: int
-    head: str
+    head: bytes
+    ends: bytes
+    nobody: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Indexed:
-    """A document, and where in it each destination and each host is; a host's in their order."""
+    """A document, rendered, and where in it each host is.
+
+    Attributes:
+        document: as published.
+        lines: its destinations.
+        numbers: where in ``lines`` each name is.
+        places: where each host's rows end: a number for one line, a list for several. The number
+            is line, start and size of the piece of `Line.ends`, packed.
+    """
 
     document: Document
-    lines: Mapping[str, Line]
-    hosts: Mapping[str, Sequence[tuple[Line, Entry]]]
+    lines: Sequence[Line]
+    numbers: Mapping[str, int]
+    places: Mapping[str, int | list[int]]
+
+    def ends(self, host: str) -> dict[str, bytes]:
+        """Return how a host's rows end, by destination."""
+        places = self.places.get(host)
+        if places is None:
+            return {}
+        found: dict[str, bytes] = {}
+        for place in (places,) if isinstance(places, int) else places:
+            line = self.lines[place >> _LINE_SHIFT]
+            start = place >> _START_SHIFT & _START_MASK
+            found[line.name] = line.ends[start : start + (place & _SIZE_MASK)]
+        return found
 
 
 def index_document(document: Document) -> Indexed:
-    """Return the document with an index of its destinations and hosts."""
-    hosts: dict[str, list[tuple[Line, Entry]]] = {}
-    lines: dict[str, Line] = {}
-    for shares in document.destinations:
+    """Return the document, rendered for every host in it."""
+    places: dict[str, int | list[int]] = {}
+    lines = []
+    for number, shares in enumerate(document.destinations):
         terms = shares.terms
-        head = encode_row_head(document, terms)
-        line = Line(shares, terms.destination, terms.capacity, head)
-        lines[line.name] = line
-        for entry in shares.entries:
-            hosts.setdefault(entry.host, []).append((line, entry))
-    return Indexed(document, lines, hosts)
+        ends = []
+        start = 0
+        for host, own in _by_host(shares.entries).items():
+            end = encode_row_end(terms.capacity, own)
+            ends.append(end)
+            place = number << _LINE_SHIFT | start << _START_SHIFT | len(end)
+            start += len(end)
+            before = places.get(host)
+            if before is None:
+                places[host] = place
+            elif isinstance(before, int):
+                places[host] = [before, place]
+            else:
+                before.append(place)
+        head, nobody = encode_row_head(document, terms), encode_row_end(terms.capacity, ())
+        lines.append(Line(shares, terms.destination, head, b"".join(ends), nobody))
+    numbers = {line.name: number for number, line in enumerate(lines)}
+    return Indexed(document, lines, numbers, places)
+
+
+def _by_host(entries: Sequence[Entry]) -> dict[str, list[Entry]]:
+    found: dict[str, list[Entry]] = {}
+    for entry in entries:
+        found.setdefault(entry.host, []).append(entry)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """A shard's documents, newest first.
+
+    Attributes:
+        documents: rendered.
+        newest: the hosts of the newest.
+        gone: hosts of the others that are not in the newest.
+    """
+
+    documents: tuple[Indexed, ...]
+    newest: Mapping[str, object]
+    gone: frozenset[str]
+
+    def has(self, host: str) -> bool:
+        """Say whether the host has an entry in any of them."""
+        return host in self.newest or host in self.gone
+
+    @property
+    def epochs(self) -> list[int]:
+        return [indexed.document.epoch for indexed in self.documents]
+
+
+_NOTHING: Final = _Shown((), {}, frozenset())
+
+
+def _shown(documents: Sequence[Document], before: _Shown) -> _Shown:
+    """Return documents, rendered where they were not before."""
+    known = {indexed.document.epoch: indexed for indexed in before.documents}
+    after = tuple(known.get(document.epoch) or index_document(document) for document in documents)
+    if not after:
+        return _NOTHING
+    newest, *others = [indexed.places for indexed in after]
+    gone = frozenset(host for places in others for host in places.keys() - newest.keys())
+    return _Shown(after, newest, gone)
 
 
 class DistributionView:
@@ -87,9 +178,7 @@ class DistributionView:
     def __init__(self, shards: int = 0) -> None:
         self.shards = shards
         self.version = 0
-        self._shards: dict[int, tuple[Indexed, ...]] = {}
-        self._kept: dict[tuple[str, str | None], Answer] = {}
-        self._kept_bytes = 0
+        self._shards: dict[int, _Shown] = {}
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
         self._to_wake: deque[asyncio.Future[None]] = deque()
 
@@ -100,38 +189,20 @@ class DistributionView:
 
     async def show(self, shard: int, documents: Sequence[Document]) -> None:
         """Take a shard's current documents, as `publish`; a large one is indexed on a thread."""
-        known = {indexed.document.epoch for indexed in self._shards.get(shard, ())}
-        new = [document for document in documents if document.epoch not in known]
-        indexed = {
-            document.epoch: await asyncio.to_thread(index_document, document) for document in new
-        }
-        self._swap(shard, documents, indexed)
+        before = self._shards.get(shard, _NOTHING)
+        self._swap(shard, await asyncio.to_thread(_shown, documents, before))
 
     def publish(self, shard: int, documents: Sequence[Document]) -> None:
         """Take a shard's current documents; waiters wake if they differ from those known."""
-        self._swap(shard, documents, {})
+        self._swap(shard, _shown(documents, self._shards.get(shard, _NOTHING)))
 
-    def _swap(
-        self, shard: int, documents: Sequence[Document], ready: Mapping[int, Indexed]
-    ) -> None:
-        before = self._shards.get(shard)
-        known = {indexed.document.epoch: indexed for indexed in before or ()} | dict(ready)
-        after = tuple(
-            known.get(document.epoch) or index_document(document) for document in documents
-        )
+    def _swap(self, shard: int, after: _Shown) -> None:
+        before = self._shards.get(shard, _NOTHING)
         self._shards[shard] = after
-        if [indexed.document.epoch for indexed in before or ()] == [
-            indexed.document.epoch for indexed in after
-        ]:
+        if before.epochs == after.epochs:
             return
-        self._forget_kept()
         self.version += 1
-        changed = [indexed.hosts for indexed in (*(before or ()), *after)]
-        self._wake(lambda host: any(host in hosts for hosts in changed))
-
-    def _forget_kept(self) -> None:
-        self._kept = {}
-        self._kept_bytes = 0
+        self._wake(lambda host: before.has(host) or after.has(host))
 
     def wake(self) -> None:
         """Wake every waiter, changed or not."""
@@ -155,7 +226,7 @@ class DistributionView:
 
     def documents_of(self, shard: int) -> tuple[Document, ...]:
         """Return a shard's documents, newest first."""
-        return tuple(indexed.document for indexed in self._shards.get(shard, ()))
+        return tuple(indexed.document for indexed in self._shards.get(shard, _NOTHING).documents)
 
     def host_answer(self, host: str, instance: str | None = None) -> bytes | None:
         """Return the body of ``GET /distribution/<host>``; None where the host has no entry."""
@@ -164,25 +235,11 @@ class DistributionView:
 
     def answer(self, host: str, instance: str | None = None) -> Answer | None:
         """Return the answer about a host; None where it has no entry."""
-        key = (host, instance)
-        kept = self._kept.get(key)
-        if kept is not None:
-            return kept
-        rows: dict[str, list[str]] = {}
-        for shard in self._shards.values():
-            for indexed in shard:
-                if host in indexed.hosts:
-                    _add_rows(rows, shard, host, instance)
-                    break
-        if not rows:
-            return None
-        made = make_answer(encode_rows(host, self.shards, rows))
-        self._kept_bytes += len(made.body) + KEPT_EXTRA_BYTES
-        if self._kept_bytes > KEPT_MAX_BYTES:
-            self._forget_kept()
-        else:
-            self._kept[key] = made
-        return made
+        rows: dict[str, list[bytes]] = {}
+        for shown in self._shards.values():
+            if host in shown.newest or host in shown.gone:  # `_Shown.has`, without the call
+                rows.update(_rows(shown.documents, host, instance))
+        return make_answer(encode_rows(host, self.shards, rows)) if rows else None
 
     def empty_answer(self, host: str) -> Answer:
         """Return the answer about a host that is known and has no entry."""
@@ -196,10 +253,10 @@ class DistributionView:
         """
         shard = shard_of(name, self.shards) if self.shards else 0
         rows: list[object] = []
-        for indexed in self._shards.get(shard, ()):
-            known = indexed.lines.get(name)
-            if known is not None:
-                rows.append(_destination_row(indexed.document, known.shares))
+        for indexed in self._shards.get(shard, _NOTHING).documents:
+            number = indexed.numbers.get(name)
+            if number is not None:
+                rows.append(_destination_row(indexed.document, indexed.lines[number].shares))
         if not rows:
             return None
         return make_answer(dump_json({"destination": name, "shard": shard, "documents": rows}))
@@ -238,27 +295,20 @@ def make_answer(body: bytes) -> Answer:
     return Answer(body, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
 
 
-def _add_rows(
-    rows: dict[str, list[str]], shard: Sequence[Indexed], host: str, instance: str | None
-) -> None:
-    """Add the rows of every destination in which the host has an entry in any of the documents."""
-    owns: list[dict[str, list[Entry]]] = []
-    names: dict[str, None] = {}
-    for indexed in shard:
-        own: dict[str, list[Entry]] = {}
-        for line, entry in indexed.hosts.get(host, ()):
-            if line.name in own:
-                own[line.name].append(entry)
-            else:
-                own[line.name] = [entry]
-                names[line.name] = None
-        owns.append(own)
-    for name in names:
-        rows[name] = [
-            encode_row(known.head, known.capacity, own.get(name, ()), instance)
-            for indexed, own in zip(shard, owns, strict=True)
-            if (known := indexed.lines.get(name)) is not None
-        ]
+def _rows(shard: Sequence[Indexed], host: str, instance: str | None) -> dict[str, list[bytes]]:
+    """Return the rows of every destination in which the host has an entry in any document."""
+    ends = [indexed.ends(host) for indexed in shard]
+    rows: dict[str, list[bytes]] = {name: [] for own in ends for name in own}
+    for indexed, own in zip(shard, ends, strict=True):
+        for name, known in rows.items():
+            number = indexed.numbers.get(name)
+            if number is not None:
+                line = indexed.lines[number]
+                end = own.get(name, line.nobody)
+                if instance is not None:
+                    end = narrow_row_end(end, instance)
+                known.append(line.head + end)
+    return rows
 
 
 def _destination_row(document: Document, line: DestinationShares) -> dict[str, object]:

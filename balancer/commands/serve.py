@@ -46,6 +46,7 @@ def serve(*, config_file: Path | None, embedded: bool, data_dir: Path | None) ->
     """
     from balancer.commands.logs import set_up_logs  # noqa: PLC0415
     from balancer.commands.open_files import room_for_waiters, warn_of_less_room  # noqa: PLC0415
+    from balancer.commands.process import prepare_process  # noqa: PLC0415
     from balancer.compose import Service  # noqa: PLC0415
     from balancer.settings import load_settings  # noqa: PLC0415
 
@@ -57,6 +58,7 @@ def serve(*, config_file: Path | None, embedded: bool, data_dir: Path | None) ->
         wanted = settings.http_waiters_max
         room = room_for_waiters(wanted)
         settings = settings.model_copy(update={"http_waiters_max": room})
+        prepare_process()
 
         def started(url: str) -> None:
             click.echo(f"permit-balancer serves at {url}", err=True)

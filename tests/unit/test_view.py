@@ -5,8 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 
+import pytest
+
+from balancer.app import view as view_module
 from balancer.app.view import DistributionView
+from worker_sdk.wire.answers import encode_host_answer
 from worker_sdk.wire.distribution import DestinationShares, Document, Entry, Terms
+from worker_sdk.wire.pointer import shard_of
 
 T0 = 1_800_000_000_000
 
@@ -53,3 +58,93 @@ async def test_a_waiter_wakes_when_something_else_is_published() -> None:
 async def test_a_wait_ends_with_its_time() -> None:
     view = DistributionView(shards=1)
     assert await view.wait_changed("a", 0, 0.01) == 0
+
+
+ODD = ('x"abc', "abc", "{", "}", ',"abc":{', "\\", "é", "i", '"instances":{')
+
+
+def rich_document(epoch: int, shard: int, hosts: list[str], shards: int) -> Document:
+    """Several destinations, several instances under strange names, hosts here and not there."""
+    lines = []
+    for name in ("a", "ä", "b/c", "orders-db", 'q"'):
+        if shard_of(name, shards) != shard:
+            continue
+        part = 1_000_000_000 // (len(hosts) * len(ODD))
+        entries = [
+            Entry(host, instance, ((at * part, at * part + epoch),) * (at % 3 > 0), at)
+            for at, (host, instance) in enumerate((host, odd) for host in hosts for odd in ODD)
+        ]
+        lines.append(
+            DestinationShares(Terms(name, 100, 60, epoch, epoch + 1), (), tuple(entries[epoch:]))
+        )
+    return Document(shard, epoch, T0 + epoch, T0 + 180_000, tuple(lines))
+
+
+@pytest.mark.parametrize("instance", [None, "nobody", *ODD])
+def test_an_answer_from_memory_is_the_answer_of_the_protocol(instance: str | None) -> None:
+    shards = 3
+    hosts = ["h1", "h2", "größer", 'h"4']
+    view = DistributionView(shards)
+    shown: list[Document] = []
+    for shard in range(shards):
+        documents = [
+            rich_document(2, shard, hosts[1:], shards),
+            rich_document(1, shard, hosts, shards),
+        ]
+        view.publish(shard, documents)
+        shown.extend(documents)
+    for host in hosts:
+        assert view.host_answer(host, instance) == encode_host_answer(
+            host, shards, shown, None, instance
+        )
+
+
+async def test_a_waiter_sleeps_on_when_others_shares_change() -> None:
+    view = DistributionView(shards=2)
+    view.publish(0, [document(1, "a")])
+    waiting = {
+        host: asyncio.create_task(view.wait_changed(host, view.version, 30)) for host in "abc"
+    }
+    await asyncio.sleep(0)
+    view.publish(0, [document(2, "b")])
+    done, _ = await asyncio.wait(waiting.values(), timeout=0.05)
+    assert done == {waiting["a"], waiting["b"]}, "one lost its share, one has a new one"
+    waiting["c"].cancel()
+    await asyncio.wait({waiting["c"]}, timeout=5)
+
+
+async def test_many_waiters_wake_a_few_at_a_time_and_all_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(view_module, "WAKE_AT_ONCE", 3)
+    view = DistributionView(shards=1)
+    woken: list[int] = []
+
+    async def wait(number: int) -> None:
+        await view.wait_changed(f"host-{number % 5}", 0, 30)
+        woken.append(number)
+
+    waiting = [asyncio.create_task(wait(number)) for number in range(20)]
+    gone = asyncio.create_task(view.wait_changed("host-0", 0, 30))
+    await asyncio.sleep(0)
+    gone.cancel()
+    view.publish(0, [document(1, *(f"host-{number}" for number in range(5)))])
+    counts = []
+    while len(woken) < len(waiting):
+        await asyncio.sleep(0)
+        counts.append(len(woken))
+    assert max(later - sooner for sooner, later in zip([0, *counts], counts, strict=False)) <= 3
+    assert sorted(woken) == list(range(20))
+    await asyncio.wait({gone}, timeout=5)
+
+
+async def test_who_comes_while_others_wake_waits_for_the_next_change() -> None:
+    view = DistributionView(shards=1)
+    first = asyncio.create_task(view.wait_changed("a", 0, 30))
+    await asyncio.sleep(0)
+    view.publish(0, [document(1, "a")])
+    second = asyncio.create_task(view.wait_changed("a", 1, 30))
+    assert await asyncio.wait_for(first, 5) == 1
+    assert not second.done()
+    view.publish(0, [document(2, "a")])
+    assert await asyncio.wait_for(second, 5) == 2

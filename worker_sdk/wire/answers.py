@@ -36,11 +36,13 @@ from worker_sdk.wire.strict import (
     as_list,
     as_name,
     as_object,
+    dump_json,
     parse_json,
 )
 
 _POINTS_OF_A_PERCENT: Final = POINTS // 100
 _TEXT: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_INSTANCES: Final = b'"instances":{'
 
 
 def encode_host_answer(
@@ -64,24 +66,24 @@ def encode_host_answer(
         instance: list only this instance's intervals; ``percent`` and ``permits`` are still the
             host's.
     """
-    rows: dict[str, list[str]] = {}
+    rows: dict[str, list[bytes]] = {}
     found: set[str] = set() if destinations is None else set(destinations)
     for document in documents:
         for shares in document.destinations:
-            name = shares.terms.destination
-            if destinations is not None and name not in found:
+            terms = shares.terms
+            if destinations is not None and terms.destination not in found:
                 continue
             own = [entry for entry in shares.entries if entry.host == host]
             if destinations is None and own:
-                found.add(name)
-            head = encode_row_head(document, shares.terms)
-            rows.setdefault(name, []).append(encode_row(head, shares.terms.capacity, own, instance))
+                found.add(terms.destination)
+            row = encode_row_head(document, terms) + encode_row_end(terms.capacity, own, instance)
+            rows.setdefault(terms.destination, []).append(row)
     listed = {name: rows[name] for name in found if name in rows}
     return encode_rows(host, shards, listed) if listed else None
 
 
-def encode_row_head(document: Document, terms: Terms) -> str:
-    """Return how every host's row of a destination in a document begins, for `encode_row`."""
+def encode_row_head(document: Document, terms: Terms) -> bytes:
+    """Return how every host's row of a destination in a document begins."""
     value = {
         "shard": document.shard,
         "epoch": document.epoch,
@@ -89,18 +91,17 @@ def encode_row_head(document: Document, terms: Terms) -> str:
         "valid_until_ms": document.valid_until_ms,
         **encode_terms(terms),
     }
-    return _TEXT(value).removesuffix("}")
+    return dump_json(value).removesuffix(b"}") + b","
 
 
-def encode_row(head: str, capacity: int, own: Sequence[Entry], instance: str | None) -> str:
-    """Return what a document says of a destination to one host, as JSON.
+def encode_row_end(capacity: int, own: Sequence[Entry], instance: str | None = None) -> bytes:
+    """Return how one host's row of a destination ends.
 
-    It is put together as text: answers to whole fleets are made each round.
+    It is put together as text: those of whole fleets are made each round.
 
     Args:
-        head: of `encode_row_head`.
         capacity: of the destination.
-        own: the host's entries.
+        own: the host's entries; none are a share of nothing.
         instance: list only this one, if any is given; ``percent`` and ``permits`` are still the
             host's.
     """
@@ -119,16 +120,30 @@ def encode_row(head: str, capacity: int, own: Sequence[Entry], instance: str | N
             )
     if len(own) > 1:
         percent = repr(points / _POINTS_OF_A_PERCENT)
-    return (
-        f'{head},"percent":{percent},"permits":{capacity * points // POINTS},'
-        f'"instances":{{{",".join(listed)}}}}}'
-    )
+    permits = capacity * points // POINTS
+    instances = ",".join(listed)
+    return f'"percent":{percent},"permits":{permits},"instances":{{{instances}}}}}'.encode()
 
 
-def encode_rows(host: str, shards: int, rows: Mapping[str, Sequence[str]]) -> bytes:
+def narrow_row_end(end: bytes, instance: str) -> bytes:
+    """Return the end of a host's row with one instance alone."""
+    first = end.index(_INSTANCES) + len(_INSTANCES)
+    key = _TEXT(instance).encode() + b":{"
+    at = end.find(key, first)
+    while at > first and end[at - 1 : at] != b",":  # within a name, whose quotes are escaped
+        at = end.find(key, at + 1)
+    # An entry's value holds numbers alone.
+    own = end[at : end.index(b"}", at + len(key)) + 1] if at >= 0 else b""
+    return b"%s%s}}" % (end[:first], own)
+
+
+def encode_rows(host: str, shards: int, rows: Mapping[str, Sequence[bytes]]) -> bytes:
     """Return the answer about one host, from the rows of each destination, newest first."""
-    listed = ",".join([f"{_TEXT(name)}:[{','.join(rows[name])}]" for name in sorted(rows)])
-    return f'{{"host":{_TEXT(host)},"shards":{shards},"destinations":{{{listed}}}}}'.encode()
+    listed = b",".join(
+        [b"%s:[%s]" % (_TEXT(name).encode(), b",".join(rows[name])) for name in sorted(rows)]
+    )
+    head = f'{{"host":{_TEXT(host)},"shards":{shards},"destinations":{{'.encode()
+    return b"%s%s}}" % (head, listed)
 
 
 def decode_host_answer(body: bytes, instance: str, host: str | None = None) -> tuple[OwnShare, ...]:

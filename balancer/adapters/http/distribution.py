@@ -84,7 +84,7 @@ class Distribution:
             return problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, {"Retry-After": "1"})
         known_tag = request.headers.get("If-None-Match")
         version = self._view.version
-        answer = await self._answer(host, instance)
+        answer = self._view.answer(host, instance) or await self._empty_answer(host)
         if wait_seconds > 0 and _is_old(answer, known_tag):
             if self._waiters >= self.waiters_max:
                 detail = f"{self.waiters_max} requests wait already; ask again later"
@@ -110,17 +110,15 @@ class Distribution:
                 remaining_seconds = deadline - loop.time()
                 if remaining_seconds > 0 and not self._closing:
                     version = await self._view.wait_changed(host, version, remaining_seconds)
-                answer = await self._answer(host, instance)
+                answer = self._view.answer(host, instance) or await self._empty_answer(host)
                 if not _is_old(answer, known_tag) or remaining_seconds <= 0 or self._closing:
                     return answer
         finally:
             self._waiters -= 1
             self._metrics.gauge(catalogue.HTTP_WAITING, self._waiters)
 
-    async def _answer(self, host: str, instance: str | None) -> Answer | None:
-        answer = self._view.answer(host, instance)
-        if answer is not None:
-            return answer
+    async def _empty_answer(self, host: str) -> Answer | None:
+        """Return the answer about a host without a share, None where nobody has seen it."""
         if host not in self._known:
             try:
                 async with asyncio.timeout(KNOWN_SECONDS), self._asking:

@@ -45,6 +45,9 @@ from worker_sdk.wire.distribution import Document
 from worker_sdk.wire.pointer import shard_of
 from worker_sdk.wire.strict import check_name, dump_json
 
+BODY_SECONDS: Final = 10.0
+"""So long a request's body may take."""
+
 LIMIT_CHARS: Final = 9
 HOUR_MS: Final = 3_600_000
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -52,6 +55,14 @@ METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 def _json(value: object, status: int = HTTPStatus.OK) -> web.Response:
     return web.Response(status=status, body=dump_json(value), content_type="application/json")
+
+
+async def _body(request: web.BaseRequest) -> bytes:
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            return await request.read()
+    except TimeoutError as error:
+        raise web.HTTPRequestTimeout(text="the body did not come in time") from error
 
 
 def _host(text: str | None) -> str | None:
@@ -125,7 +136,7 @@ class Operations:
         """``PUT /destinations/<name>``: 201 where it is new, else 200; the answer is the whole."""
         self._authorize(request)
         name = name_in(request, 2)
-        change = read_change(await request.read(), name)
+        change = read_change(await _body(request), name)
         destination = changed(
             await self._find(name),
             name,

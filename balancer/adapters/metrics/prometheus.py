@@ -30,6 +30,8 @@ class PrometheusMetrics:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no type here
         self._registry = CollectorRegistry()
         self._counters: dict[str, Counter] = {}
+        # By name and labels: to look a counter up in the library costs more than to count.
+        self._counted: dict[tuple[str | tuple[str, str], ...], Counter] = {}
         self._gauges: dict[str, Gauge] = {}
         self._histograms: dict[str, Histogram] = {}
         self._labels = {metric.name: metric.labels for metric in CATALOGUE}
@@ -54,8 +56,14 @@ class PrometheusMetrics:
 
     def count(self, name: str, amount: float = 1, labels: Mapping[str, str] | None = None) -> None:
         """See the port."""
-        counter = self._counters[name]
-        (counter.labels(**labels) if labels else counter).inc(amount)
+        key: tuple[str | tuple[str, str], ...] = (name, *(labels or {}).items())
+        counter = self._counted.get(key)
+        if counter is None:
+            counter = self._counters[name]
+            if labels:
+                counter = counter.labels(**labels)
+            self._counted[key] = counter
+        counter.inc(amount)
 
     def gauge(self, name: str, value: float, labels: Mapping[str, str] | None = None) -> None:
         """See the port."""
