@@ -29,6 +29,58 @@ def test_members_started_in_the_same_second_spread_over_the_reporting_span() -> 
     assert max(phases.values()) < 3 * mean
 
 
+SPREAD_MAX = 2.0
+"""Members in the fullest second over those in the mean one of the span, for 500 of them."""
+
+
+def most_in_a_second(instants: list[float], span_seconds: float) -> float:
+    """Return the fullest second of all, over the mean of the span."""
+    ordered = sorted(instants)
+    first = 0
+    most = 0
+    for last, at in enumerate(ordered):
+        while at - ordered[first] >= 1:
+            first += 1
+        most = max(most, last - first + 1)
+    return most / (len(instants) / span_seconds)
+
+
+def reads(instance: str, count: int, start: float) -> list[float]:
+    timetable = make_timetable(60, instance)
+    turns: list[float] = []
+    at = start
+    while len(turns) < count:
+        at += timetable.until_read_seconds(at)
+        turns.append(at)
+    return turns
+
+
+@pytest.mark.parametrize("start_spread_seconds", [1.0, 0.0], ids=["a-second", "an-instant"])
+def test_no_second_of_any_period_is_crowded_by_a_fleet_that_starts_at_once(
+    start_spread_seconds: float,
+) -> None:
+    # Twice: a fleet that is restarted has new instances, and old ones nobody hears of.
+    for begin, names in ((UNIX_SECONDS + 41.3, "i"), (UNIX_SECONDS + 41.3 + 7 * 60, "restarted")):
+        starts = {f"{names}{n}": begin + start_spread_seconds * n / 500 for n in range(500)}
+        for period in range(5):
+            reported = [reports(60, name, 5, at)[period] for name, at in starts.items()]
+            assert most_in_a_second(reported, 36) < SPREAD_MAX
+            read = [reads(name, 5, at)[period] for name, at in starts.items()]
+            assert most_in_a_second(read, 10) < SPREAD_MAX
+
+
+def test_what_fails_for_all_at_once_is_tried_again_spread_out() -> None:
+    tables = [make_timetable(60, f"i{n}") for n in range(500)]
+    tried = [UNIX_SECONDS] * len(tables)
+    for failures in range(1, 12):
+        tried = [
+            at + table.retry_seconds(2.0, failures) for at, table in zip(tried, tables, strict=True)
+        ]
+        assert all(1 <= table.retry_seconds(2.0, failures) <= 3 for table in tables)
+    # After eleven tries nobody knows any more when it began.
+    assert most_in_a_second(tried, 2.0) < SPREAD_MAX
+
+
 def test_reads_follow_the_publishing_and_precede_the_window() -> None:
     seconds = [make_timetable(60, f"i{n}").read_seconds for n in range(500)]
     assert 48 <= min(seconds) < 49

@@ -153,10 +153,12 @@ class Background:
     ) -> None:
         started = time.monotonic()
         pause = NEWCOMER_SECONDS
+        failures = 0
         while not await attempt():
             if give_up_after is not None and time.monotonic() - started > give_up_after:
                 return
-            await asyncio.sleep(pause)
+            failures += 1
+            await asyncio.sleep(self._timetable.retry_seconds(pause, failures))
             pause = min(pause * 2, max(1.0, self._timetable.period_seconds / 12))
 
     async def _greet(self) -> bool:
@@ -210,6 +212,7 @@ class Background:
     # -- the reader's thread
 
     def _read_forever(self) -> None:
+        failures = 0
         while not self._stopping.is_set():
             started = time.monotonic()
             waits = self._source.can_wait
@@ -231,16 +234,17 @@ class Background:
                 failed = True
                 self._member.failed("read", names_of(error))
                 self._complain("distribution", error)
+            failures = failures + 1 if failed else 0
             took_seconds = time.monotonic() - started
-            self._read_call.wait(self._until_read_seconds(failed, waits, took_seconds))
+            self._read_call.wait(self._until_read_seconds(failures, waits, took_seconds))
 
     def _hold_seconds(self) -> float:
         return min(WAIT_SECONDS, max(1.0, self._timetable.period_seconds))
 
-    def _until_read_seconds(self, failed: bool, waits: bool, took_seconds: float) -> float:
+    def _until_read_seconds(self, failures: int, waits: bool, took_seconds: float) -> float:
         newcomer_seconds = self._timetable.period_seconds * NEWCOMER_PERIODS
-        if failed:
-            return self._soon_seconds
+        if failures:
+            return self._timetable.retry_seconds(self._soon_seconds, failures)
         if waits:
             # The other side says when to look; this only keeps one that does not wait from being
             # asked without pause.

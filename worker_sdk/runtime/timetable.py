@@ -5,7 +5,8 @@ Decides the instants from the flush period, Unix time and the member's own phase
 The period is aligned to Unix time, as the balancer's rounds are. Of a period of 60 s, reports leave
 over seconds 0 to 36 (in a short one they end at least 1 s before the planning at 38/60), reads
 follow over seconds 48 to 58. A clock that steps never makes two turns come closer than half a
-period or stay apart longer than one and a half.
+period or stay apart longer than one and a half. What failed for all at once is tried again by each
+at another instant.
 """
 
 from __future__ import annotations
@@ -29,11 +30,13 @@ class Timetable:
         period_seconds: length of the flush period.
         report_seconds: second of the period at which it reports.
         read_seconds: second of the period at which it reads.
+        instance: whose it is.
     """
 
     period_seconds: float
     report_seconds: float
     read_seconds: float
+    instance: str
 
     def until_report_seconds(self, wall_seconds: float) -> float:
         """Return the time until the next report, from half to one and a half periods."""
@@ -47,6 +50,16 @@ class Timetable:
         """Return the time until the next read's turn, at most one period."""
         return self._until(self.read_seconds, wall_seconds, least=0.0)
 
+    def retry_seconds(self, pause_seconds: float, failures: int) -> float:
+        """Return the time until the next try: from half to one and a half times the pause.
+
+        Args:
+            pause_seconds: what members wait on average.
+            failures: how many tries have failed until now.
+        """
+        digest = hashlib.sha256(f"{self.instance}/{failures}".encode()).digest()
+        return pause_seconds * (0.5 + _fraction(digest[:4]))
+
     def _until(self, phase_seconds: float, wall_seconds: float, *, least: float) -> float:
         seconds = (phase_seconds - wall_seconds) % self.period_seconds
         # A turn that is due this very moment has just been taken.
@@ -56,13 +69,16 @@ class Timetable:
 def make_timetable(period_seconds: float, instance: str) -> Timetable:
     """Return the timetable of an instance; equal instances have equal phases."""
     digest = hashlib.sha256(instance.encode("utf-8")).digest()
-    report_phase = int.from_bytes(digest[:4], "big") / 2**32
-    read_phase = int.from_bytes(digest[4:8], "big") / 2**32
     reports_end = min(
         period_seconds * _REPORTS_END, period_seconds * _PLANNING - _BEFORE_PLANNING_SECONDS
     )
     return Timetable(
         period_seconds=period_seconds,
-        report_seconds=max(0.0, reports_end) * report_phase,
-        read_seconds=period_seconds * (_READS_BEGIN + _READS_SPAN * read_phase),
+        report_seconds=max(0.0, reports_end) * _fraction(digest[:4]),
+        read_seconds=period_seconds * (_READS_BEGIN + _READS_SPAN * _fraction(digest[4:8])),
+        instance=instance,
     )
+
+
+def _fraction(drawn: bytes) -> float:
+    return int.from_bytes(drawn, "big") / 2**32
