@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from benchmarks import footprint, ingest, permit_cost, planning, sharing
+from benchmarks import footprint, ingest, permit_cost, planning, serving, sharing
 from benchmarks.allocators import __main__ as allocators
 
 
@@ -40,6 +40,11 @@ def _ingest(quick: bool) -> int:
     return 0
 
 
+def _serving(quick: bool) -> int:
+    serving.main(quick=quick)
+    return 0
+
+
 def _allocators(quick: bool) -> int:
     return allocators.main(["--quick"] if quick else [])
 
@@ -53,6 +58,7 @@ BENCHMARKS: Final[Mapping[str, tuple[str, Callable[[bool], int]]]] = {
     "sharing": ("four processes that share a limit, and other limiters through Redis", _sharing),
     "planning": ("planning a round, by members and destinations", _planning),
     "ingest": ("reports from Kafka to PostgreSQL, beside COPY and executemany", _ingest),
+    "serving": ("shares over HTTP, beside a bare aiohttp handler", _serving),
     "allocators": ("other rules of sharing and ours on the same inputs", _allocators),
 }
 

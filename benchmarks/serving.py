@@ -12,195 +12,31 @@ import asyncio
 import random
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import median
 from typing import Final, Self
 
-import psutil
-from aiohttp import web
-
-from balancer.adapters.clock import SystemClock
-from balancer.adapters.http.distribution import Distribution
-from balancer.adapters.http.operations import Operations
-from balancer.adapters.http.server import Address, HttpServer
-from balancer.adapters.metrics.prometheus import PrometheusMetrics
-from balancer.app.readiness import Readiness
-from balancer.app.view import DistributionView
-from balancer.commands.process import prepare_process
-from balancer.errors import UnavailableError
-from balancer.ports import Repository
-from worker_sdk.wire.distribution import (
-    DestinationShares,
-    Document,
-    Entry,
-    Terms,
-    decode_document,
-    encode_document,
+from benchmarks.served import (
+    DESTINATIONS,
+    DESTINATIONS_OF_A_HOST,
+    DOCUMENTS,
+    SHARDS,
+    WAITERS,
+    host_name,
 )
-from worker_sdk.wire.pointer import shard_of
-from worker_sdk.wire.shares import POINTS
 
 SEED: Final = 1
-SHARDS: Final = 16
-DESTINATIONS: Final = 50
-DESTINATIONS_OF_A_HOST: Final = 2
-DOCUMENTS: Final = 2
 HOSTS, HOSTS_QUICK = 100_000, 5_000
 ROUNDS, ROUNDS_QUICK = 6, 2
 ROUND_SECONDS, ROUND_SECONDS_QUICK = 4.0, 2.0
 CONNECTIONS: Final = 32
-START_MS: Final = 1_800_000_000_000
+WAITERS_QUICK: Final = 500
+AT_ONCE: Final = 100
 START_SECONDS: Final = 180.0
-STALL_LOOK_SECONDS: Final = 0.002
 ARRIVAL_AFTER_SECONDS: Final = 1.0
-
-
-# -------------------------------------------------------------------------- what is served
-
-
-def host_name(number: int) -> str:
-    """Return a host's name."""
-    return f"host-{number:06d}.example"
-
-
-def documents(hosts: int, epoch: int) -> list[bytes]:
-    """Return the file of each shard: every host is a member of some destinations."""
-    members: dict[int, list[str]] = {}
-    for number in range(hosts):
-        for index in range(DESTINATIONS_OF_A_HOST):
-            place = (number + index * 7) % DESTINATIONS
-            members.setdefault(place, []).append(host_name(number))
-    lines: dict[int, list[DestinationShares]] = {shard: [] for shard in range(SHARDS)}
-    for place, names in members.items():
-        destination = f"destination-{place:02d}"
-        part = POINTS // len(names)
-        entries = tuple(
-            Entry(name, f"{number:032x}", ((number * part, (number + 1) * part - epoch),), part)
-            for number, name in enumerate(names)
-        )
-        terms = Terms(destination, 100_000, 60, 30_000_000 + epoch, 30_000_001 + epoch)
-        lines[shard_of(destination, SHARDS)].append(DestinationShares(terms, (), entries))
-    dates = (START_MS + epoch * 60_000, START_MS + epoch * 60_000 + 180_000)
-    return [
-        encode_document(
-            Document(
-                shard, epoch, *dates, tuple(sorted(own, key=lambda line: line.terms.destination))
-            )
-        )
-        for shard, own in lines.items()
-    ]
-
-
-class Follower:
-    """Reads what arrives into a view, as a balancer does that follows others: a file once."""
-
-    def __init__(self, view: DistributionView, files: Sequence[Sequence[bytes]]) -> None:
-        self._view, self._files = view, files
-        self._shown: list[tuple[Document, ...]] = [()] * SHARDS
-
-    async def take(self, epoch: int) -> None:
-        """Show this epoch of every shard, and the one before."""
-        for shard in range(SHARDS):
-            document = await asyncio.to_thread(decode_document, self._files[epoch][shard])
-            self._shown[shard] = (document, *self._shown[shard])[:DOCUMENTS]
-            await self._view.show(shard, self._shown[shard])
-
-
-def _absent() -> Repository:
-    raise UnavailableError("there is none here")
-
-
-async def _nobody(_: str) -> bool:
-    return False
-
-
-def service(view: DistributionView) -> HttpServer:
-    """Return the service's own server over a view, without its stores."""
-    metrics = PrometheusMetrics()
-    operations = Operations(
-        repository=_absent,
-        view=view,
-        readiness=Readiness({}, view, metrics),
-        clock=SystemClock(),
-        metrics_text=metrics.text,
-        token=None,
-        round_seconds=60,
-        on_change=lambda: None,
-    )
-    return HttpServer(Distribution(view, _nobody, metrics, waiters_max=1_000), operations, metrics)
-
-
-async def bare(answers: dict[str, bytes]) -> int:
-    """Start a handler that does nothing but look up bytes; return its port."""
-
-    async def answer(request: web.Request) -> web.Response:
-        body = answers[request.match_info["host"]]
-        return web.Response(body=body, content_type="application/json")
-
-    app = web.Application()
-    app.add_routes([web.get("/distribution/{host}", answer)])
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    port: int = runner.addresses[0][1]
-    return port
-
-
-class Stalls:
-    """The longest time in which the loop did nothing else."""
-
-    def __init__(self) -> None:
-        self.longest_ms = 0.0
-
-    async def watch(self) -> None:
-        """Look again and again, for ever."""
-        while True:
-            began = time.perf_counter()
-            await asyncio.sleep(STALL_LOOK_SECONDS)
-            late_ms = (time.perf_counter() - began - STALL_LOOK_SECONDS) * 1000
-            self.longest_ms = max(self.longest_ms, late_ms)
-
-
-async def serve(kind: str, hosts: int) -> None:
-    """Serve in this process until standard input ends; a line there lets documents arrive."""
-    prepare_process()
-    files = [documents(hosts, epoch) for epoch in range(1, DOCUMENTS + 2)]
-    view = DistributionView(SHARDS)
-    follower = Follower(view, files)
-    for epoch in range(DOCUMENTS):
-        await follower.take(epoch)
-    if kind == "bare":
-        names = map(host_name, range(hosts))
-        port = await bare({name: view.host_answer(name) or b"" for name in names})
-        del view, files, follower
-    else:
-        port = (await service(view).start(Address("127.0.0.1", 0))).port
-    print(port, flush=True)
-    lines = asyncio.StreamReader()
-    await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(lines), sys.stdin
-    )
-    stalls, swaps = Stalls(), 0
-    watching = asyncio.create_task(stalls.watch())
-    while line := (await lines.readline()).strip():
-        if line == b"arrive":
-            stalls.longest_ms, swaps = 0.0, swaps + 1
-            began = time.perf_counter()
-            await follower.take((DOCUMENTS + swaps - 1) % len(files))
-            took = time.perf_counter() - began
-            await asyncio.sleep(0.2)
-            print(f"{took:.3f} {stalls.longest_ms:.1f}", flush=True)
-        elif line == b"cpu":
-            print(f"{time.process_time():.4f}", flush=True)
-        else:
-            print(f"{psutil.Process().memory_info().rss / 1e6:.0f}", flush=True)
-    watching.cancel()
-
-
-# -------------------------------------------------------------------------- who asks
 
 
 @dataclass
@@ -306,7 +142,7 @@ class Child:
     async def started(cls, kind: str, hosts: int) -> AsyncIterator[Self]:
         """Run one until it is left."""
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "benchmarks.serving", "--serve", kind, str(hosts)),
+            *(sys.executable, "-m", "benchmarks.served", kind, str(hosts)),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
         )
@@ -350,6 +186,7 @@ async def measure(*, quick: bool) -> None:
         count = ROUNDS_QUICK if quick else ROUNDS
         await bench.turns(count, "at rest")
         await bench.turns(count, "while a round's documents arrive", bench.arrive)
+        await bench.waiters(WAITERS_QUICK if quick else WAITERS)
         print(f"RSS {await ours.tell('memory')} MB (bare: {await other.tell('memory')} MB)")
 
 
@@ -394,11 +231,59 @@ class Bench:
         rate, cpu, tail = (median(column) for column in zip(*ratios, strict=True))
         print(f"median, {what}: {rate:.2f} of bare, {cpu:.2f} x its CPU, p99 {tail:.2f} x")
 
+    async def waiters(self, count: int) -> None:
+        """Let so many requests wait, then documents arrive, and tell what it cost."""
+        before = float(await self.ours.tell("memory"))
+        heard: list[float] = []
+        waiting = []
+        for first in range(0, count, AT_ONCE):
+            some = range(first, min(count, first + AT_ONCE))
+            waiting += await asyncio.gather(*(_wait(self.ours.port, n) for n in some))
+        loop = asyncio.get_running_loop()
+        for _ in range(600):
+            if float(await self.ours.tell("waiting")) >= count:
+                break
+            await asyncio.sleep(0.1)
+        memory = float(await self.ours.tell("memory")) - before
+        answers = [asyncio.create_task(_answered(*waiter, heard)) for waiter in waiting]
+        began = loop.time()
+        told = await self.arrive()
+        await asyncio.wait_for(asyncio.gather(*answers), START_SECONDS)
+        heard = sorted(at - began for at in heard)
+        print(
+            f"{count} waiters of {count} hosts: {memory * 1000 / count:.1f} kB each; documents "
+            f"arrived {told}; half were answered {heard[count // 2] - heard[0]:.2f} s and all "
+            f"{heard[-1] - heard[0]:.2f} s after the first"
+        )
+
     async def arrive(self) -> str:
         """Let documents arrive soon."""
         await asyncio.sleep(ARRIVAL_AFTER_SECONDS)
         seconds, stall_ms = (await self.ours.tell("arrive")).split()
         return f"in {seconds} s, longest stall {stall_ms} ms"
+
+
+async def _wait(port: int, number: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Ask for a host, then ask again for what differs from that; return the connection."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    path = f"/distribution/{host_name(number)}"
+    writer.write(f"HEAD {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    head = await reader.readuntil(b"\r\n\r\n")
+    tag = next(line for line in head.split(b"\r\n") if line.lower().startswith(b"etag: "))[6:]
+    writer.write(
+        f"GET {path}?wait=60 HTTP/1.1\r\nHost: x\r\nIf-None-Match: {tag.decode()}\r\n\r\n".encode()
+    )
+    return reader, writer
+
+
+async def _answered(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, heard: list[float]
+) -> None:
+    status = await reader.readline()
+    heard.append(asyncio.get_running_loop().time())
+    if b" 200 " not in status:
+        raise RuntimeError(f"a waiter was told {status!r}")
+    writer.close()
 
 
 def main(*, quick: bool = False) -> None:
@@ -407,7 +292,4 @@ def main(*, quick: bool = False) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--serve"]:
-        asyncio.run(serve(sys.argv[2], int(sys.argv[3])))
-    else:
-        main(quick="--quick" in sys.argv)
+    main(quick="--quick" in sys.argv)

@@ -29,7 +29,7 @@ from worker_sdk.wire.pointer import shard_of
 from worker_sdk.wire.shares import POINTS, share_points
 from worker_sdk.wire.strict import dump_json
 
-WAKE_AT_ONCE: Final = 64
+WAKE_AT_ONCE: Final = 16
 """So many waiters wake in one turn of the loop: each of them makes and sends an answer."""
 
 _POINTS_OF_A_PERCENT: Final = POINTS // 100

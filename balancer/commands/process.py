@@ -15,7 +15,7 @@ thresholds each that arrives has the collector walk through all of them, for mos
 which nobody is answered; with these a look at what is new takes some 30 ms, and the walk through
 everything comes seldom."""
 
-SWITCH_SECONDS: Final = 0.001
+SWITCH_SECONDS: Final = 0.0005
 """So long another thread may compute (documents read, shares planned) while the loop would like
 to: with Python's 5 ms each read and each write of a socket may wait as long."""
 
