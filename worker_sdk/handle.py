@@ -88,7 +88,7 @@ class DestinationHandle:
         """Take permits if they may be spent now; never blocks. A refusal counts as denied.
 
         In a signal handler or finaliser that interrupts another call of this client in its own
-        thread the answer is False, and is not counted.
+        thread the answer may be False though there are permits; that is not counted.
 
         Raises:
             ValueError: if ``permits`` is not a whole number of at least 1.
