@@ -7,7 +7,7 @@ runs over both. Every call that waits is bounded by its adapter and fails with a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -217,6 +217,10 @@ class Repository(Protocol):
         """Delete a removed destination once no document gives permits of it."""
         ...
 
+    async def now_ms(self) -> int:
+        """Return the repository's time in Unix milliseconds, the same for whoever asks."""
+        ...
+
     async def acquire_leases(
         self,
         holder: str,
@@ -224,12 +228,12 @@ class Repository(Protocol):
         *,
         now_ms: int,
         ttl_ms: int,
+        most: int | None = None,
         known: Mapping[int, int] | None = None,
     ) -> Sequence[LeaseRecord]:
-        """Take free or expired leases and renew held ones, one record a shard.
+        """Renew held leases, take what is free or expired up to ``most``; return one a shard.
 
-        ``known`` says under which numbers the asker holds shards already: their memory, which is
-        large, is not read again.
+        What nobody took for ``ttl_ms`` is taken beyond. Under ``known`` numbers no memory is read.
         """
         ...
 
@@ -239,8 +243,8 @@ class Repository(Protocol):
         """Record an epoch and the memory before its document is put; False where fenced out."""
         ...
 
-    async def release_leases(self, holder: str) -> None:
-        """Let go of every lease held."""
+    async def release_leases(self, holder: str, shards: Collection[int] | None = None) -> None:
+        """Let go of the leases held of these shards, or of every one."""
         ...
 
     async def store_round(self, record: Recorded) -> None:
@@ -263,8 +267,7 @@ class Repository(Protocol):
     ) -> Sequence[tuple[int, Reason]]:
         """Return (epoch, reason) of the last round: of a host's members, or of all.
 
-        The largest shares come first, of equal ones by name; at most ``limit``. With an instant
-        they are what was then in force.
+        The largest shares first, of equal ones by name. With an instant: what was then in force.
         """
         ...
 
@@ -292,10 +295,7 @@ class Repository(Protocol):
     async def load_history_at(
         self, destination: str, at_ms: int
     ) -> DestinationRecord | SpanRecord | None:
-        """Return by which round shares were in force at an instant, or the ten minutes it is in.
-
-        Where nothing covered it, it is the last one before.
-        """
+        """Return the round, or ten minutes, whose shares were in force at an instant, or last."""
         ...
 
     async def clean_history(

@@ -47,7 +47,7 @@ EXAMPLES: Final = {
     "round_seconds": "60",
     "ttl_seconds": "180",
     "shards": "16",
-    "lease_seconds": "15",
+    "lease_seconds": "10",
     "keep_files_seconds": "86400",
     "history_detail_hours": "48",
     "history_days": "30",
@@ -117,7 +117,7 @@ class Settings(BaseSettings):
         """How long a lease lasts: short against a round, so that another takes over in time."""
         if self.lease_seconds is not None:
             return self.lease_seconds * 1000
-        return min(15_000, max(2_000, self.round_seconds * 250))
+        return min(10_000, max(2_000, self.round_seconds * 250))
 
     def need(self, *names: str) -> None:
         """Check that settings without a default are there.

@@ -20,6 +20,9 @@ LOOK_MAX_MS: Final = 1_000
 LOOK_MIN_MS: Final = 100
 LOOKS_A_ROUND: Final = 6
 
+SILENT_LOOKS: Final = 4
+SILENT_LEAST_MS: Final = 1_000
+
 FORGET_MS: Final = 3_600_000
 """Who was not heard of for so long is forgotten: what it left unread is too old to count."""
 
@@ -104,6 +107,12 @@ class Fellows:
         self._called = asyncio.Event()
         self._changes: Mapping[int, int] | None = None
         self._worst_lag_ms = 0
+        self._replicas = 1
+
+    @property
+    def replicas(self) -> int:
+        """How many replicas were heard of lately, this one included; 1 before the first look."""
+        return self._replicas
 
     def tell(self, shards: Collection[int]) -> None:
         """Tell whoever leads these shards, at once, that somebody came or left."""
@@ -121,7 +130,20 @@ class Fellows:
         partitions: Collection[int],
         on_change: Callable[[Collection[int]], None],
     ) -> None:
-        """Leave word, look, tell ``on_change`` the shards spoken of since, and wait a little.
+        """Leave word, look, and wait a little: `look` and `pause`."""
+        await self.look(now_ms, own, partitions, on_change)
+        await self.pause()
+
+    async def look(
+        self,
+        now_ms: int,
+        own: IngestView,
+        partitions: Collection[int],
+        on_change: Callable[[Collection[int]], None],
+    ) -> None:
+        """Leave word, look, and tell ``on_change`` the shards spoken of since.
+
+        ``now_ms`` is by a clock that all replicas share.
 
         Raises:
             UnavailableError: what was to be told is told the next time.
@@ -138,6 +160,11 @@ class Fellows:
             now_ms,
             read_here=partitions,
         )
+        silent_ms = max(SILENT_LEAST_MS, SILENT_LOOKS * self._look_ms)
+        self._replicas = 1 + sum(
+            reader.name != self._name and now_ms - reader.heard_ms < silent_ms
+            for reader in seen.readers
+        )
         known, self._changes = self._changes, seen.changes
         if known is not None:
             spoken_of = {
@@ -145,6 +172,9 @@ class Fellows:
             }
             if spoken_of:
                 on_change(spoken_of)
+
+    async def pause(self) -> None:
+        """Wait until the next look, or until something is to be told."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._look_ms / 1000):
                 await self._called.wait()

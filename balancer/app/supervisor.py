@@ -1,7 +1,7 @@
-"""The life of the service: who leads which shard, when rounds run, what runs beside them.
+"""The life of the service: when rounds run, what runs beside them, and how all of it ends.
 
-Decides when leases are renewed, which rounds are started, and the order of stopping. Knows no
-rule of planning and no driver. Whatever fails is tried again; nothing here ends the process.
+Decides which rounds are started and the order of stopping. Knows no rule of planning and no driver.
+Whatever fails is tried again; nothing here ends the process.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from balancer.app import catalogue
-from balancer.app.agenda import Agenda, covers_present, share_ms
-from balancer.app.cycle import Cycle, CycleLimits, Desk
+from balancer.app.agenda import covers_present, share_ms
+from balancer.app.cycle import Cycle, CycleLimits
 from balancer.app.fellows import Board, Fellows
 from balancer.app.history import RoundHistory
 from balancer.app.ingest import Ingest
+from balancer.app.leadership import Held, Leadership
 from balancer.app.view import DistributionView
-from balancer.core.learning import Learning
 from balancer.core.model import Destination, RoundKind
 from balancer.errors import BalancerError
-from balancer.ports import Clock, DocumentStore, LeaseRecord, Metrics, Repository
+from balancer.ports import Clock, DocumentStore, Metrics, Repository
 from worker_sdk.wire.pointer import shard_of
 
 ROUNDS_AT_ONCE: Final = 4
@@ -60,16 +60,6 @@ class Options:
     keep_history_ms: int = 30 * 86_400_000
 
 
-@dataclass(slots=True)
-class _Held:
-    """A shard led by this process; ``deadline_ms`` is on the clock that never steps."""
-
-    desk: Desk
-    agenda: Agenda
-    deadline_ms: int
-    running: bool = False
-
-
 class Supervisor:
     """Runs everything but HTTP, from `run` until its ``stop`` is set."""
 
@@ -98,11 +88,23 @@ class Supervisor:
         self._limits = limits
         self._options = options
         self._fellows = Fellows(board, options.holder, limits.round_ms)
-        self._held: dict[int, _Held] = {}
+        self._leadership = Leadership(
+            repository,
+            clock,
+            metrics,
+            holder=options.holder,
+            shards=view.shards,
+            lease_ms=options.lease_ms,
+            limits=limits,
+            on_lost=cycle.forget,
+        )
+        self._held = self._leadership.held
+        self._leads = self._leadership.leads
         self._destinations: dict[str, Destination] | None = None
         self._of_shard: dict[int, list[Destination]] = {}
         self._tags: dict[int, str | None] = {}
         self._wake = asyncio.Event()
+        self._look_at_leases = asyncio.Event()
         self._look = asyncio.Event()
         self._rounds: set[asyncio.Task[None]] = set()
         self._stop_ingest = asyncio.Event()
@@ -166,7 +168,7 @@ class Supervisor:
 
     async def _release(self) -> None:
         with contextlib.suppress(BalancerError):
-            await self._repository.release_leases(self._options.holder)
+            await self._leadership.release()
             await self._fellows.leave()
 
     async def _kept_alive(self, name: str, once: Callable[[], Awaitable[None]]) -> None:
@@ -191,67 +193,24 @@ class Supervisor:
         await self._ingest.run(self._stop_ingest)
 
     async def _exchange(self) -> None:
-        await self._fellows.once(
-            self._clock.now_ms(), self._ingest.view(), self._ingest.partitions, self._ask_early
+        # The repository's clock, so that nobody seems silent whose machine's time is wrong.
+        now_ms = await self._repository.now_ms()
+        replicas = self._fellows.replicas
+        await self._fellows.look(
+            now_ms, self._ingest.view(), self._ingest.partitions, self._ask_early
         )
-
-    # ---------------------------------------------------------------- leases
+        if self._fellows.replicas != replicas:
+            self._look_at_leases.set()
+        await self._fellows.pause()
 
     async def _renew(self) -> None:
-        # The deadline is taken before the call: however long it takes, the lease lasts longer.
-        asked_ms = self._clock.monotonic_ms()
-        now_ms = self._clock.now_ms()
-        records = await self._repository.acquire_leases(
-            self._options.holder,
-            range(self._view.shards),
-            now_ms=now_ms,
-            ttl_ms=self._options.lease_ms,
-            known={shard: held.desk.number for shard, held in self._held.items()},
-        )
-        gained = [record.shard for record in records if self._take_lease(record, asked_ms, now_ms)]
-        lost = [
-            record.shard
-            for record in records
-            if not record.held and self._held.pop(record.shard, None) is not None
-        ]
-        for shard in lost:
-            self._cycle.forget(shard)
-        for word, shards in (("leads", gained), ("no longer leads", lost)):
-            if shards:
-                _log.info(
-                    "%s %d of %d shards", word, len(shards), len(records), extra={"action": "lease"}
-                )
-        self._metrics.gauge(catalogue.LEADING, len(self._held))
+        self._look_at_leases.clear()
+        replicas = self._fellows.replicas
+        await self._leadership.renew(replicas)
         self._wake.set()
-        await asyncio.sleep(self._options.lease_ms / 3000)
-
-    def _take_lease(self, record: LeaseRecord, asked_ms: int, now_ms: int) -> bool:
-        """Take note of a lease that is held; True where it was not before."""
-        if not record.held:
-            return False
-        deadline_ms = asked_ms + self._options.lease_ms
-        held = self._held.get(record.shard)
-        if held is not None and held.desk.number == record.number:
-            held.deadline_ms = deadline_ms
-            if record.epoch < held.desk.published_epoch:
-                # The database was set back: what members said since then is lost.
-                held.desk.learning = Learning(now_ms + self._limits.ttl_ms)
-                _log.warning(
-                    "shard %d: the database is older than what was published; learning",
-                    record.shard,
-                    extra={"action": "learning"},
-                )
-            return False
-        agenda = Agenda(self._limits.round_ms)
-        agenda.ask_early()
-        self._held[record.shard] = _Held(Desk.of(record), agenda, deadline_ms)
-        return True
-
-    def _leads(self, held: _Held) -> bool:
-        return (
-            self._held.get(held.desk.shard) is held
-            and self._clock.monotonic_ms() < held.deadline_ms
-        )
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._leadership.pause_ms(replicas) / 1000):
+                await self._look_at_leases.wait()
 
     # ---------------------------------------------------------------- rounds
 
@@ -277,12 +236,12 @@ class Supervisor:
             async with asyncio.timeout(max(0.0, (next_ms - now_ms) / 1000)):
                 await self._wake.wait()
 
-    def _mind_cover(self, held: _Held, now_ms: int) -> None:
+    def _mind_cover(self, held: Held, now_ms: int) -> None:
         mine = self._of_shard.get(held.desk.shard, [])
         documents = self._view.documents_of(held.desk.shard)
         held.agenda.mind_cover(now_ms, covered=covers_present(documents, mine, now_ms))
 
-    async def _run_round(self, held: _Held, kind: RoundKind) -> None:
+    async def _run_round(self, held: Held, kind: RoundKind) -> None:
         agenda, shard = held.agenda, held.desk.shard
         agenda.begin(kind, self._clock.now_ms())
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -36,6 +37,7 @@ class FakeRepository(FakeHistory):
 
     def __init__(self) -> None:
         super().__init__()
+        self.clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
         self.failures: list[BalancerError] = []
         self.refuse: Callable[[AcceptedBatch], BalancerError | None] = lambda _: None
         self.stored: list[Sequence[AcceptedBatch]] = []
@@ -177,6 +179,9 @@ class FakeRepository(FakeHistory):
         if name in self._destinations and self._destinations[name].removed:
             del self._destinations[name]
 
+    async def now_ms(self) -> int:
+        return self.clock_ms()
+
     async def acquire_leases(
         self,
         holder: str,
@@ -184,14 +189,27 @@ class FakeRepository(FakeHistory):
         *,
         now_ms: int,
         ttl_ms: int,
+        most: int | None = None,
         known: Mapping[int, int] | None = None,
     ) -> Sequence[LeaseRecord]:
+        for shard in shards:
+            self._leases.setdefault(shard, _Lease(0, "", now_ms))
+        asked = {shard: self._leases[shard] for shard in sorted(shards)}
+        mine = [lease for lease in asked.values() if lease.holder == holder]
+        free = [
+            lease
+            for _, lease in sorted(asked.items(), key=lambda item: (item[1].expires_ms, item[0]))
+            if lease.holder != holder and lease.expires_ms <= now_ms
+        ]
+        room = len(asked) if most is None else most - len(mine)
+        for lease in mine:
+            lease.expires_ms = now_ms + ttl_ms
+        untaken = sum(lease.expires_ms <= now_ms - ttl_ms for lease in free)
+        for lease in free[: max(0, room, untaken)]:
+            lease.number += 1
+            lease.holder, lease.expires_ms = holder, now_ms + ttl_ms
         records = []
-        for shard in sorted(shards):
-            lease = self._leases.setdefault(shard, _Lease(1, holder, now_ms + ttl_ms))
-            if lease.holder == holder or lease.expires_ms <= now_ms:
-                lease.number += lease.holder != holder
-                lease.holder, lease.expires_ms = holder, now_ms + ttl_ms
+        for shard, lease in asked.items():
             held = lease.holder == holder
             is_new = held and (known or {}).get(shard) != lease.number
             records.append(
@@ -233,7 +251,8 @@ class FakeRepository(FakeHistory):
     async def remove_reader(self, name: str) -> None:
         self._readers.pop(name, None)
 
-    async def release_leases(self, holder: str) -> None:
-        for lease in self._leases.values():
-            if lease.holder == holder:
-                lease.holder, lease.expires_ms = "", 0
+    async def release_leases(self, holder: str, shards: Collection[int] | None = None) -> None:
+        now_ms = await self.now_ms()
+        for shard, lease in self._leases.items():
+            if lease.holder == holder and (shards is None or shard in shards):
+                lease.holder, lease.expires_ms = "", min(lease.expires_ms, now_ms)

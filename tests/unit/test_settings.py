@@ -147,7 +147,7 @@ def test_a_ttl_of_less_than_two_rounds_is_refused(monkeypatch: pytest.MonkeyPatc
         load_settings().check_relations()
 
 
-@pytest.mark.parametrize(("seconds", "lease_ms"), [("60", 15_000), ("5", 2_000), ("20", 5_000)])
+@pytest.mark.parametrize(("seconds", "lease_ms"), [("60", 10_000), ("5", 2_000), ("20", 5_000)])
 def test_a_lease_is_short_against_a_round(
     monkeypatch: pytest.MonkeyPatch, seconds: str, lease_ms: int
 ) -> None:

@@ -70,20 +70,21 @@ class Repository(FakeRepository):
         *,
         now_ms: int,
         ttl_ms: int,
+        most: int | None = None,
         known: Mapping[int, int] | None = None,
     ) -> Sequence[LeaseRecord]:
         if self.lease_fault is not None:
             raise self.lease_fault
         found = await super().acquire_leases(
-            holder, shards, now_ms=now_ms, ttl_ms=ttl_ms, known=known
+            holder, shards, now_ms=now_ms, ttl_ms=ttl_ms, most=most, known=known
         )
         self.renewals += 1
         self.memories_read += sum(bool(record.memory.trails) for record in found)
         return found
 
-    async def release_leases(self, holder: str) -> None:
+    async def release_leases(self, holder: str, shards: Collection[int] | None = None) -> None:
         self.released.append(holder)
-        await super().release_leases(holder)
+        await super().release_leases(holder, shards)
 
 
 @dataclass

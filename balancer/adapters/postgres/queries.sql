@@ -130,14 +130,37 @@ WHERE name = $1::text AND NOT removed;
 -- Delete a removed destination for good.
 DELETE FROM permit_destination WHERE name = $1::text AND removed;
 
--- name: acquire_leases
--- Take free or expired leases and renew held ones; a take-over raises the number.
-INSERT INTO permit_lease AS stored (shard, number, holder, expires_ms)
-SELECT shard, 1, $2::text, $3::bigint + $4::bigint FROM unnest($1::integer[]) AS shard ORDER BY shard
-ON CONFLICT (shard) DO UPDATE
-SET number = stored.number + CASE WHEN stored.holder = excluded.holder THEN 0 ELSE 1 END,
-    holder = excluded.holder, expires_ms = excluded.expires_ms
-WHERE stored.holder = excluded.holder OR stored.expires_ms <= $3::bigint;
+-- name: tell_time
+-- The time by which leases end: one clock for all replicas.
+SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint;
+
+-- name: count_leases
+-- How many of some shards have a record.
+SELECT count(*) FROM permit_lease WHERE shard = ANY($1::integer[]);
+
+-- name: declare_leases
+-- Leases that nobody has held yet, free from now on.
+INSERT INTO permit_lease (shard, number, holder, expires_ms)
+SELECT shard, 0, '', $2::bigint FROM unnest($1::integer[]) AS shard ORDER BY shard
+ON CONFLICT (shard) DO NOTHING;
+
+-- name: renew_leases
+-- Renew what is held, be it expired, unless somebody else has taken it.
+UPDATE permit_lease SET expires_ms = $3::bigint + $4::bigint
+WHERE shard = ANY($1::integer[]) AND holder = $2::text;
+
+-- name: take_leases
+-- Take some free or expired leases, and all that nobody took in a lease's time; the number is raised.
+WITH free AS MATERIALIZED (
+    SELECT shard FROM permit_lease
+    WHERE shard = ANY($1::integer[]) AND holder <> $2::text AND expires_ms <= $3::bigint
+    ORDER BY expires_ms, shard
+    LIMIT greatest($5::integer, (SELECT count(*) FROM permit_lease WHERE shard = ANY($1::integer[])
+        AND holder <> $2::text AND expires_ms <= $3::bigint - $4::bigint))
+    FOR UPDATE SKIP LOCKED)
+UPDATE permit_lease AS stored
+SET number = stored.number + 1, holder = $2::text, expires_ms = $3::bigint + $4::bigint
+FROM free WHERE stored.shard = free.shard;
 
 -- name: load_leases
 -- The state of some leases; the memory, which is large, only of those that the asker holds anew.
@@ -186,5 +209,7 @@ ON CONFLICT (shard) DO UPDATE SET number = stored.number + 1;
 SELECT shard, number FROM permit_change;
 
 -- name: release_leases
--- Let go of every lease held, keeping its record.
-UPDATE permit_lease SET expires_ms = 0, holder = '' WHERE holder = $1::text;
+-- Let go of leases held, keeping their record; they are free from now on.
+UPDATE permit_lease SET holder = '',
+    expires_ms = least(expires_ms, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)
+WHERE holder = $1::text AND ($2::integer[] IS NULL OR shard = ANY($2::integer[]));

@@ -198,6 +198,10 @@ class PostgresRepository(PostgresHistory):
         """See the port."""
         await self._execute("forget a destination", "forget_destination", name)
 
+    async def now_ms(self) -> int:
+        """See the port."""
+        return int(await self._value("tell the time", "tell_time"))
+
     async def acquire_leases(
         self,
         holder: str,
@@ -205,24 +209,27 @@ class PostgresRepository(PostgresHistory):
         *,
         now_ms: int,
         ttl_ms: int,
+        most: int | None = None,
         known: Mapping[int, int] | None = None,
     ) -> Sequence[LeaseRecord]:
         """See the port."""
         numbers = known or {}
+        asked = sorted(shards)
         async with (
             translated("take leases"),
             self._pool.acquire(timeout=CONNECT_SECONDS) as connection,
             connection.transaction(),
         ):
-            await connection.execute(
-                STATEMENTS["acquire_leases"], sorted(shards), holder, now_ms, ttl_ms
+            on_record = await connection.fetchval(STATEMENTS["count_leases"], asked)
+            if on_record < len(asked):
+                await connection.execute(STATEMENTS["declare_leases"], asked, now_ms)
+            renewed = await connection.execute(
+                STATEMENTS["renew_leases"], asked, holder, now_ms, ttl_ms
             )
+            room = len(asked) if most is None else max(0, most - affected(renewed))
+            await connection.execute(STATEMENTS["take_leases"], asked, holder, now_ms, ttl_ms, room)
             found = await connection.fetch(
-                STATEMENTS["load_leases"],
-                list(shards),
-                holder,
-                list(numbers),
-                list(numbers.values()),
+                STATEMENTS["load_leases"], asked, holder, list(numbers), list(numbers.values())
             )
         return [
             LeaseRecord(
@@ -282,6 +289,7 @@ class PostgresRepository(PostgresHistory):
         """See the board."""
         await self._execute("take a reader's account away", "remove_reader", name)
 
-    async def release_leases(self, holder: str) -> None:
+    async def release_leases(self, holder: str, shards: Collection[int] | None = None) -> None:
         """See the port."""
-        await self._execute("release leases", "release_leases", holder)
+        given = None if shards is None else sorted(shards)
+        await self._execute("release leases", "release_leases", holder, given)
