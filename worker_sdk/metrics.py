@@ -228,6 +228,16 @@ _BY_CLIENT: Final[tuple[tuple[Measure, OfClient], ...]] = (
     ),
     (
         Measure(
+            "permit_client_machines",
+            "gauge",
+            "machines",
+            (),
+            "Those that seem to use the host's name, this one included",
+        ),
+        lambda state: [((), state.machines)],
+    ),
+    (
+        Measure(
             "permit_client_documents_total",
             "counter",
             "documents",

@@ -117,6 +117,8 @@ ADAPTERS: dict[str, set[str]] = {
     "aiohttp": {"permit_middleware"},
     "aiokafka": {"permitted"},
     "celery": {"permit_task"},
+    "confluent_kafka": {"permitted"},
+    "faststream": {"permit_middleware"},
     "httpx": {"AsyncPermitTransport", "PermitTransport"},
     "opentelemetry": {"instrument"},
     "prometheus": {"PermitCollector"},

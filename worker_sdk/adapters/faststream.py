@@ -22,7 +22,7 @@ from worker_sdk.handle import DestinationHandle, Permit
 POLL_SECONDS: Final = 1.0
 
 
-class MakeMiddleware(Protocol):
+class _MakeMiddleware(Protocol):
     """What FastStream makes a middleware with, for each message."""
 
     def __call__(self, msg: Any, /, *, context: ContextRepo) -> BaseMiddleware[Any, Any]:
@@ -31,7 +31,7 @@ class MakeMiddleware(Protocol):
 
 def permit_middleware(
     permits: DestinationHandle, *, poll_seconds: float = POLL_SECONDS
-) -> MakeMiddleware:
+) -> _MakeMiddleware:
     """Return a middleware for ``KafkaBroker(middlewares=[...])``, another broker, or a router.
 
     A call of a handler is a delivery and takes one permit, also with ``batch=True``. Give the

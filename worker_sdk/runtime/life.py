@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
+from worker_sdk.core.machines import make_instance
 from worker_sdk.errors import ClientClosedError
 from worker_sdk.runtime import processes
 from worker_sdk.runtime.background import Background
@@ -19,9 +20,9 @@ from worker_sdk.runtime.clocks import Clock
 from worker_sdk.runtime.guard import entered, is_interrupted, make_guard
 from worker_sdk.runtime.member import Member
 from worker_sdk.runtime.options import Options
-from worker_sdk.runtime.surroundings import check_surroundings, has_greenlets
+from worker_sdk.runtime.surroundings import check_surroundings, has_greenlets, machine
 
-INSTANCE_BYTES: Final = 8
+INSTANCE_BYTES: Final = 6
 
 
 class Lives:
@@ -63,7 +64,8 @@ class Lives:
                 self._begin()
 
     def _begin(self) -> Member:
-        member = Member(self._options, secrets.token_hex(INSTANCE_BYTES), self._clock)
+        instance = make_instance(machine(), secrets.token_hex(INSTANCE_BYTES))
+        member = Member(self._options, instance, self._clock)
         source = self._options.open_source(member.identity)
         sink = self._options.open_sink()
         background = Background(member, sink, source, self._options.flush_seconds)

@@ -14,6 +14,7 @@ from typing import Final
 
 from worker_sdk.core.engine import Engine
 from worker_sdk.core.ledger import Allowance
+from worker_sdk.core.machines import Machines
 from worker_sdk.core.waiters import Waiter
 from worker_sdk.runtime.clocks import Clock
 from worker_sdk.runtime.guard import entered, make_guard
@@ -60,6 +61,7 @@ class Member:
         self.lock = make_guard()
         self.engine = Engine(options.host, instance, options.destinations, group=options.group)
         self.identity = Identity(options.host, instance, self.engine.destinations)
+        self.machines = Machines(instance, round(options.flush_seconds * 1000))
         self.statistics = Statistics()
         self.is_closed = False
         self.on_waiting: Wake | None = None
@@ -204,6 +206,15 @@ class Member:
             after = self.engine.epochs()
             self.statistics.documents_taken += sum(
                 1 for shard, epoch in after.items() if before.get(shard) != epoch
+            )
+            is_crowded = reading.instances is not None and self.machines.note(
+                reading.instances, self.clock.mono_ms()
+            )
+        if is_crowded:
+            self.warn(
+                "host: %d machines seem to use the name %r; give each a PERMIT_HOST of its own",
+                self.machines.count,
+                self.identity.host,
             )
         return taken
 

@@ -70,6 +70,7 @@ class ClientState:
     Attributes:
         host: name of the host.
         instance: the member's id.
+        machines: how many seem to use the host's name, this one included; 1 is right.
         epochs: newest epoch held of each shard.
         flushes_delivered: batches that arrived, hello included.
         flushes_failed: attempts that did not.
@@ -83,6 +84,7 @@ class ClientState:
 
     host: str
     instance: str
+    machines: int
     epochs: Mapping[int, int]
     flushes_delivered: int
     flushes_failed: int
@@ -101,6 +103,7 @@ def client_state(member: Member) -> ClientState:
         return ClientState(
             host=member.identity.host,
             instance=member.instance,
+            machines=member.machines.count,
             epochs=member.engine.epochs(),
             flushes_delivered=counted.flushes_delivered,
             flushes_failed=counted.flushes_failed,

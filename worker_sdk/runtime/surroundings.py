@@ -1,15 +1,21 @@
 """What kind of process a client finds itself in.
 
-Decides whether the work behind a client can run there, and whether its threads are greenlets.
-Knows nothing of clients; it looks at what the process has loaded and loads nothing itself.
+Decides whether the work behind a client can run there, whether its threads are greenlets, and by
+what all processes of a machine know that it is theirs. Knows nothing of clients; it looks at what
+the process has loaded and loads nothing itself.
 """
 
 from __future__ import annotations
 
+import hashlib
 import sys
+from pathlib import Path
 from typing import Any, Final
 
+from worker_sdk.core.machines import UNKNOWN
 from worker_sdk.errors import ConfigurationError
+
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 _UWSGI_WITH_THREADS: Final = (2, 0, 27)
 """From this version on uWSGI lets threads run without being told to."""
@@ -33,6 +39,20 @@ def check_surroundings() -> None:
             "this uWSGI runs no threads, so that the client's own would stand still; "
             "start it with --enable-threads"
         )
+
+
+def machine() -> str:
+    """Return four hexadecimal digits that all processes of this machine share, until it restarts.
+
+    Containers on one machine have the same, clones of a machine others. Where the system does not
+    tell (only Linux does), `worker_sdk.core.machines.UNKNOWN`.
+    """
+    try:
+        boot = _BOOT_ID.read_bytes().strip()
+    except OSError:
+        return UNKNOWN
+    digits = hashlib.sha256(boot).hexdigest()[: len(UNKNOWN)]
+    return "ffff" if digits == UNKNOWN else digits
 
 
 def has_greenlets() -> bool:

@@ -32,10 +32,12 @@ class Reading:
     Attributes:
         shares: of documents not held yet, complete for each shard from the oldest on.
         failures: a cause for each thing that could not be read or taken.
+        instances: all that are listed under the host's name, if that was looked for.
     """
 
     shares: tuple[OwnShare, ...] = ()
     failures: tuple[str, ...] = ()
+    instances: frozenset[str] | None = None
 
 
 class SendError(TransportError):

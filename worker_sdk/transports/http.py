@@ -17,6 +17,7 @@ from urllib.parse import quote, urlsplit
 from worker_sdk.errors import ConfigurationError, TransportError, WireError
 from worker_sdk.transports.base import Deadline, Identity, Reading
 from worker_sdk.wire.answers import decode_host_answer
+from worker_sdk.wire.fellows import instances_in_answer
 from worker_sdk.wire.limits import ANSWER_MAX_BYTES
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ ANSWER_SECONDS: Final = 5.0
 """How long an answer may take beyond the wait that was asked for."""
 
 WAIT_MAX_SECONDS: Final = 60.0
+READS_ALONE: Final = 4
+"""After so many answers about the member alone, one is asked for about all of its host's."""
+
 _CHUNK_BYTES: Final = 64 * 1024
 
 
@@ -61,10 +65,9 @@ class HttpSource:
         self._host = parts.hostname
         self._port = port
         path = parts.path.rstrip("/")
-        self._target = (
-            f"{path}/distribution/{quoted_host(identity.host)}"
-            f"?instance={quote(identity.instance, safe='')}"
-        )
+        self._target_of_host = f"{path}/distribution/{quoted_host(identity.host)}"
+        self._target = f"{self._target_of_host}?instance={quote(identity.instance, safe='')}"
+        self._answers = 0
         self._etag: str | None = None
         self._connection: http.client.HTTPConnection | None = None
 
@@ -73,33 +76,40 @@ class HttpSource:
         wait_seconds = min(wait_seconds, WAIT_MAX_SECONDS)
         deadline = Deadline(wait_seconds + ANSWER_SECONDS)
         target = self._target if wait_seconds <= 0 else f"{self._target}&wait={wait_seconds:g}"
+        if is_of_host := self._answers >= READS_ALONE:
+            target = self._target_of_host
         kind = http.client.HTTPSConnection if self._is_tls else http.client.HTTPConnection
         connection = kind(self._host, self._port, timeout=deadline.remaining_seconds())
         connection.response_class = _answers_until(deadline)
         self._connection = connection
         try:
             headers = {"Accept": "application/json", "Connection": "close"}
-            if self._etag is not None:
+            if self._etag is not None and not is_of_host:
                 headers["If-None-Match"] = self._etag
             connection.request("GET", target, headers=headers)
-            return self._taken(connection.getresponse(), deadline)
+            return self._taken(connection.getresponse(), deadline, is_of_host=is_of_host)
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise TransportError(f"balancer: {str(error) or type(error).__name__}") from error
         finally:
             self._connection = None
             connection.close()
 
-    def _taken(self, answer: http.client.HTTPResponse, deadline: Deadline) -> Reading:
+    def _taken(
+        self, answer: http.client.HTTPResponse, deadline: Deadline, *, is_of_host: bool
+    ) -> Reading:
+        self._answers = 0 if is_of_host else self._answers + 1
         if answer.status == 304:
             return Reading()
         if answer.status == 404:
-            self._etag = answer.getheader("ETag")
+            self._etag = None if is_of_host else answer.getheader("ETag")
             return Reading()
         if answer.status != 200:
             raise TransportError(f"balancer: it answers {answer.status}")
         body = _read_body(answer, deadline)
         try:
             shares = decode_host_answer(body, self._identity.instance, self._identity.host)
+            if is_of_host:
+                return Reading(shares, instances=instances_in_answer(body))
         except WireError as error:
             return Reading((), (error.reason.value,))
         self._etag = answer.getheader("ETag")

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from worker_sdk.errors import ConfigurationError, TransportError, WireError
 from worker_sdk.transports.base import Deadline, Identity, Reading, names_of, shards_wanted
 from worker_sdk.wire.distribution import OwnShare, read_own_shares
+from worker_sdk.wire.fellows import instances_in_document
 from worker_sdk.wire.limits import LAYOUT_MAX_BYTES, POINTER_MAX_BYTES
 from worker_sdk.wire.pointer import (
     LAYOUT_KEY,
@@ -127,6 +128,7 @@ class S3Source:
         self._known_keys: set[str] = set()
         self._hidden_since: float | None = None
         self._etags: dict[int, str] = {}
+        self._instances: dict[int, frozenset[str]] = {}
 
     def read(self, held: Mapping[int, int], wait_seconds: float) -> Reading:
         """Return the shares of documents not held yet."""
@@ -142,7 +144,7 @@ class S3Source:
             except (TransportError, WireError) as error:
                 self._etags.pop(shard, None)
                 failures.append(_cause(error))
-        return Reading(tuple(shares), tuple(failures))
+        return Reading(tuple(shares), tuple(failures), frozenset().union(*self._instances.values()))
 
     def interrupt(self) -> None:
         """Do nothing: every wait here is short."""
@@ -171,14 +173,17 @@ class S3Source:
         except _AbsentError:
             return
         self._known_keys.add(pointer_key(shard))
+        newest = b""
         for pointed in reversed(decode_pointer(body, shard).documents):
             if pointed.epoch > held_epoch:
-                shares.extend(self._read_document(shard, pointed, deadline))
+                newest = self._read_document(shard, pointed, deadline, shares)
+        if newest:
+            self._instances[shard] = instances_in_document(newest, self._identity.host)
         self._etags[shard] = etag
 
     def _read_document(
-        self, shard: int, pointed: PointedDocument, deadline: Deadline
-    ) -> tuple[OwnShare, ...]:
+        self, shard: int, pointed: PointedDocument, deadline: Deadline, shares: list[OwnShare]
+    ) -> bytes:
         try:
             body, _ = self._get(pointed.key, pointed.size_bytes, deadline)
         except _AbsentError as error:
@@ -188,7 +193,8 @@ class S3Source:
         own = read_own_shares(body, self._identity.host, self._identity.instance)
         if any((share.shard, share.epoch) != (shard, pointed.epoch) for share in own):
             raise TransportError("a document is of another shard or epoch")
-        return own
+        shares.extend(own)
+        return body
 
     def _get(
         self, key: str, limit_bytes: int, deadline: Deadline, etag: str | None = None
