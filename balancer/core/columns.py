@@ -45,6 +45,13 @@ def total(column: Ints) -> int:
     return int(column.sum()) if len(column) else 0
 
 
+def picked(column: Ints, rows: Ints) -> Ints:
+    """Return the rows of a column; nothing for row -1."""
+    if not len(column):
+        return zeros(len(rows))
+    return np.where(rows >= 0, column[rows], 0)
+
+
 def points_of(permits: Ints, capacity: int) -> Ints:
     """Return the fewest points that always give so many permits, at most a whole.
 

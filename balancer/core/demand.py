@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Final
 
 import numpy as np
 
-from balancer.core.columns import Flags, Ints, ints, kind_for
+from balancer.core.columns import Flags, Ints, kind_for
 from balancer.core.model import Usage
+from balancer.core.usage_columns import UsageColumns
 from worker_sdk.wire.limits import PERMITS_MAX
 
 SATURATED_PERCENT: Final = 95
@@ -32,8 +32,6 @@ POOL_DIFFERENCE: Final = 1
 
 SHORTEST_PART: Final = 10
 """A stretch counts as at least this part of a window, so that a short one is not blown up."""
-
-_COLUMNS: Final = ("from_ms", "instant_ms", "granted", "used", "denied", "starved_ms", "busy_ms")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,7 +57,7 @@ class Accounts:
     @classmethod
     def of(cls, usages: Sequence[Usage], window_ms: int) -> Accounts:
         """Return the columns of ``usages``."""
-        column = {name: ints(map(attrgetter(name), usages)) for name in _COLUMNS}
+        column = UsageColumns.of(usages).columns()
         span_ms = column["instant_ms"] - column["from_ms"]
         longest_ms = max(int(span_ms.max(initial=0)), window_ms)
         most = max(int(column["used"].max(initial=0)), int(column["granted"].max(initial=0)))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import attrgetter
 from typing import Final
 
 import numpy as np
@@ -20,7 +19,7 @@ from balancer.core.allocation.max_min import max_min
 from balancer.core.allocation.surplus import surplus
 from balancer.core.columns import Flags, Ints, ints, points_of, total, zeros
 from balancer.core.demand import Accounts, demands, enough_after, shows_a_pool
-from balancer.core.layout import Layout, free_gaps, lay_holds, lay_out, stable_order
+from balancer.core.layout import Layout, Standing, free_gaps, lay_holds, lay_out
 from balancer.core.learning import SILENCE_TENTHS
 from balancer.core.memory import Trails
 from balancer.core.model import (
@@ -29,10 +28,10 @@ from balancer.core.model import (
     MemberRecord,
     Policy,
     Strategy,
-    Usage,
 )
 from balancer.core.reasons import ReasonColumns
-from balancer.core.reservations import promises_of, reserved_permits, reserved_points
+from balancer.core.reservations import Promises, reserved_permits, reserved_points
+from balancer.core.usage_columns import UsageColumns
 from balancer.core.weights import weights_of
 from worker_sdk.wire.distribution import (
     DestinationShares,
@@ -43,7 +42,7 @@ from worker_sdk.wire.distribution import (
     Terms,
 )
 from worker_sdk.wire.limits import DESTINATION_MEMBERS_MAX, PERMITS_MAX
-from worker_sdk.wire.shares import POINTS, share_points
+from worker_sdk.wire.shares import POINTS
 
 STRATEGIES: Final[Mapping[Strategy, Callable[[Claims, int], Division]]] = {
     Strategy.MAX_MIN: max_min,
@@ -66,8 +65,6 @@ class Outcome:
 class _Wishes:
     """What the live members want, in permits; one row a member, in the order of the trails."""
 
-    members: Sequence[Member]
-    usages: Sequence[Usage]
     accounts: Accounts
     rates: Ints
     asked: Ints
@@ -84,9 +81,10 @@ def plan_destination(
     *,
     terms: Terms,
     before: DestinationShares | None,
-    accounts: Mapping[Member, Usage],
+    accounts: UsageColumns,
     members: Mapping[Member, MemberRecord],
-    documents: Sequence[Document],
+    oldest: Mapping[Member, int],
+    promises: Sequence[Promises],
     known: Trails,
     round_ms: int,
     now_ms: int,
@@ -100,100 +98,103 @@ def plan_destination(
         before: its line in the newest document.
         accounts: live members' newest accounts.
         members: everybody known.
-        documents: every unexpired one.
+        oldest: the oldest epoch that each may still go by, from the start of these windows on.
+        promises: of every unexpired document.
         known: what is remembered of its members.
         round_ms: length of a round.
         now_ms: the present Unix instant.
         notes_demand: whether this round's demand enters the memory (once a regular round).
     """
     policy = destination.policy
-    live = {} if destination.removed else _at_most(accounts, before)
-    trails = known.follow(list(live))
-    wishes, trails = _wishes(live, trails, terms, policy, round_ms, now_ms, notes=notes_demand)
-    promises = _promises(terms, documents, members, live)
-    reserved = ints(promises.kept.get(member, 0) for member in wishes.members)
-    budget = POINTS - sum(points for points, _ in promises.gone.values())
-    if not promises.full:
-        budget -= min(policy.newcomer_reserve_points, budget - total(reserved))
-    weights = weights_of(policy.weights, wishes.members, members)
-    claims = _claims(policy, wishes, trails, reserved, weights, before, (terms.capacity, budget))
-    shadow: Ints | None = None
-    if promises.full:
-        division = Division(reserved, None, ["held"] * len(claims))
-        safe = zeros(len(claims))
-    else:
-        division = STRATEGIES[policy.strategy](claims, budget)
+    entry_of = before.by_member if before is not None else {}
+    if len(accounts) > DESTINATION_MEMBERS_MAX:
+        standing = Standing.of(accounts.members, entry_of)
+        accounts = accounts.picked(standing.order()[:DESTINATION_MEMBERS_MAX])
+    trails = known.follow(accounts.members)
+    live = dict(zip(trails.members, range(len(trails.members)), strict=True))
+    accounts = accounts.in_order(live)
+    standing = Standing.of(trails.members, entry_of)
+    wishes, trails = _wishes(accounts, trails, terms, policy, round_ms, now_ms, notes=notes_demand)
+    promised = _promised(terms, promises, oldest, live)
+    budget = POINTS - sum(points for points, _ in promised.gone.values())
+    if not promised.is_full:
+        budget -= min(policy.newcomer_reserve_points, budget - total(promised.kept))
+    weights = weights_of(policy.weights, trails.members, members)
+    claims = _claims(
+        policy, wishes, trails, promised.kept, weights, standing.points, (terms.capacity, budget)
+    )
+    division, shadow = _divided(policy, claims, budget, promised)
+    safe = zeros(len(claims))
+    if not promised.is_full:
         safe = _safe_points(policy, claims, division, trails.low_water(), terms.capacity)
-        if policy.shadow is not None:
-            shadow = STRATEGIES[policy.shadow](claims, budget).points
-    layout = _layout(terms, before, wishes.members, division.points, trails.served_window)
-    line = _line(terms, before, wishes.members, layout, safe, promises.gone)
-    if promises.full:
-        line = _without_gaps(line, promises.until_ms)
+    layout = lay_out(
+        standing.order(),
+        division.points,
+        capacity=terms.capacity,
+        windows=range(terms.from_window, terms.until_window),
+        served_window=trails.served_window,
+    )
+    line = _line(terms, standing, layout, safe, promised.gone)
+    if promised.is_full:
+        line = _without_gaps(line, promised.until_ms)
     return Outcome(
         line,
-        _reasons(terms, wishes, claims, division, (safe, shadow), trails),
+        _reasons(terms, accounts, wishes, claims, division, (safe, shadow), trails),
         replace(
             trails, served_window=np.where(layout.served > 0, layout.served, trails.served_window)
         ),
-        invariants.promises_kept(Document(0, 0, 0, 0, (line,)), terms.destination, promises.kept),
+        promised.faults(line, trails.members),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Promises:
-    """What earlier documents still promise.
+@dataclass(frozen=True, slots=True, eq=False)
+class _Promised:
+    """What is to be kept since earlier documents promise it.
 
     Attributes:
-        kept: points of each member that are to be kept for it.
+        kept: points of each live member.
         gone: of those no longer live: points, and until when.
-        full: nobody else may be given any.
+        is_full: nobody else may be given any.
         until_ms: the last of the dates.
     """
 
-    kept: Mapping[Member, int]
+    kept: Ints
     gone: Mapping[Member, tuple[int, int]]
-    full: bool
+    is_full: bool
     until_ms: int
 
+    def faults(self, line: DestinationShares, live: Sequence[Member]) -> list[str]:
+        """Return what of it the new line does not keep."""
+        return invariants.promises_kept(
+            Document(0, 0, 0, 0, (line,)),
+            line.terms.destination,
+            [*live, *self.gone],
+            np.concatenate((self.kept, ints(points for points, _ in self.gone.values()))),
+        )
 
-def _promises(
+
+def _promised(
     terms: Terms,
-    documents: Sequence[Document],
-    members: Mapping[Member, MemberRecord],
-    live: Mapping[Member, Usage],
-) -> _Promises:
+    promises: Sequence[Promises],
+    oldest: Mapping[Member, int],
+    live: Mapping[Member, int],
+) -> _Promised:
     window_ms = terms.window_seconds * 1000
-    promised = reserved_permits(
-        promises_of(documents, terms.destination),
-        members,
-        start_ms=terms.from_window * window_ms,
-        window_ms=window_ms,
-        published_ms={document.epoch: document.published_at_ms for document in documents},
+    reserved = reserved_permits(
+        promises, oldest, live, start_ms=terms.from_window * window_ms, window_ms=window_ms
     )
-    kept, full = reserved_points(
-        {member: permits for member, (permits, _) in promised.items()}, terms.capacity
-    )
+    kept, of_others, is_full = reserved_points(reserved, terms.capacity)
     gone = {
-        member: (points, promised[member][1])
-        for member, points in kept.items()
-        if member not in live
+        member: (points, until_ms)
+        for (member, (_, until_ms)), points in zip(
+            reserved.others.items(), of_others.tolist(), strict=True
+        )
     }
-    return _Promises(kept, gone, full, max((until for _, until in promised.values()), default=0))
-
-
-def _at_most(
-    accounts: Mapping[Member, Usage], before: DestinationShares | None
-) -> Mapping[Member, Usage]:
-    """Return as many members as a document may name; those that have an entry come first."""
-    if len(accounts) <= DESTINATION_MEMBERS_MAX:
-        return accounts
-    order = stable_order(accounts, before)
-    return {member: accounts[member] for member in order[:DESTINATION_MEMBERS_MAX]}
+    return _Promised(kept, gone, is_full, reserved.until_ms)
 
 
 def _wishes(
-    live: Mapping[Member, Usage],
+    usages: UsageColumns,
     trails: Trails,
     terms: Terms,
     policy: Policy,
@@ -204,8 +205,8 @@ def _wishes(
 ) -> tuple[_Wishes, Trails]:
     """Return what members want, and the trails with this round's demand where it is noted."""
     window_ms = terms.window_seconds * 1000
-    even_permits = terms.capacity // max(1, len(live))
-    usages = [live[member] for member in trails.members]
+    count = len(usages)
+    even_permits = terms.capacity // max(1, count)
     accounts = Accounts.of(usages, window_ms)
     asked = demands(accounts, even_permits, trails.enough)
     asked = np.where(
@@ -226,7 +227,6 @@ def _wishes(
         enough = enough_after(accounts, asked, trails.enough)
         denied = np.minimum(accounts.denied, PERMITS_MAX).astype(np.int64)
         trails = trails.note(asked, denied, enough, policy.peak_decay_permille)
-    count = len(usages)
     rates = accounts.rates().astype(np.int64)
     wanted, is_foreseen = asked, np.zeros(count, dtype=np.bool_)
     usual = expected = repeated = zeros(count)
@@ -238,10 +238,7 @@ def _wishes(
         wanted = np.where(is_foreseen, foreseen, asked)
         usual = np.where(has, 0, trails.history.usual(count))
     silence_ms = SILENCE_TENTHS * max(round_ms, window_ms)
-    seen_ms = ints(map(attrgetter("seen_ms"), usages))
     wishes = _Wishes(
-        members=trails.members,
-        usages=usages,
         accounts=accounts,
         rates=rates,
         asked=asked,
@@ -250,9 +247,21 @@ def _wishes(
         usual=usual,
         expected=expected,
         repeated=repeated,
-        silent=np.asarray((now_ms - seen_ms) * 10 > silence_ms),
+        silent=np.asarray((now_ms - usages.column("seen_ms")) * 10 > silence_ms),
     )
     return wishes, trails
+
+
+def _divided(
+    policy: Policy, claims: Claims, budget: int, promised: _Promised
+) -> tuple[Division, Ints | None]:
+    """Return the division, and the points that the shadow strategy would give."""
+    if promised.is_full:
+        return Division(promised.kept, None, ["held"] * len(claims)), None
+    shadow = None
+    if policy.shadow is not None:
+        shadow = STRATEGIES[policy.shadow](claims, budget).points
+    return STRATEGIES[policy.strategy](claims, budget), shadow
 
 
 def _claims(
@@ -261,12 +270,11 @@ def _claims(
     trails: Trails,
     reserved: Ints,
     weights: Ints,
-    before: DestinationShares | None,
+    share_before: Ints,
     limits: tuple[int, int],
 ) -> Claims:
     """Return the claims in points; ``limits`` are the capacity and the budget."""
     capacity, budget = limits
-    known = before.by_member if before is not None else {}
     lower = reserved
     if policy.minimum_points:
         minimum = np.where(wishes.silent, 0, policy.minimum_points)
@@ -285,10 +293,7 @@ def _claims(
         repeated=points_of(wishes.repeated, capacity),
         peak=points_of(trails.peak, capacity),
         used=points_of(wishes.rates, capacity),
-        share_before=ints(
-            share_points(entry.intervals) if (entry := known.get(member)) is not None else 0
-            for member in wishes.members
-        ),
+        share_before=share_before,
         saturated=wishes.accounts.is_saturated(),
         silent=wishes.silent,
     )
@@ -312,47 +317,30 @@ def _safe_points(
     return np.where(claims.silent, 0, least)
 
 
-def _layout(
-    terms: Terms,
-    before: DestinationShares | None,
-    members: Sequence[Member],
-    points: Ints,
-    served_window: Ints,
-) -> Layout:
-    rows = {member: row for row, member in enumerate(members)}
-    return lay_out(
-        [rows[member] for member in stable_order(rows, before)],
-        points,
-        capacity=terms.capacity,
-        windows=range(terms.from_window, terms.until_window),
-        served_window=served_window,
-    )
-
-
 def _line(
     terms: Terms,
-    before: DestinationShares | None,
-    members: Sequence[Member],
+    standing: Standing,
     layout: Layout,
     safe: Ints,
     gone: Mapping[Member, tuple[int, int]],
 ) -> DestinationShares:
-    known = before.by_member if before is not None else {}
-    starts, ends, safes = layout.start.tolist(), layout.end.tolist(), safe.tolist()
-    entries = []
-    for row in layout.order:
-        member = members[row]
-        intervals = ((starts[row], ends[row]),)
-        old = known.get(member)
-        if old is None or old.intervals != intervals or old.safe_points != safes[row]:
-            old = Entry(*member, intervals, safes[row])
-        entries.append(old)
-    holds, _ = lay_holds(gone, max(ends, default=0))
+    members, before = standing.members, standing.entries
+    is_same = standing.is_same(layout, safe)
+    new = layout.order[~is_same[layout.order]]
+    made = map(
+        Entry,
+        [members[row][0] for row in new.tolist()],
+        [members[row][1] for row in new.tolist()],
+        zip(zip(layout.start[new].tolist(), layout.end[new].tolist(), strict=True), strict=True),
+        safe[new].tolist(),
+    )
+    same = is_same.tolist()
+    entries = [before[row] if same[row] else next(made) for row in layout.order.tolist()]
+    holds, _ = lay_holds(gone, int(layout.end.max(initial=0)))
     if len(entries) < len(members):
         # Whoever got nothing stands there too, so that an early round does not take it for new.
-        placed = set(layout.order)
-        without = sorted(member for row, member in enumerate(members) if row not in placed)
-        entries += [Entry(*member, (), 0) for member in without]
+        without = np.flatnonzero(layout.start == layout.end).tolist()
+        entries += [Entry(*member, (), 0) for member in sorted(members[row] for row in without)]
     return DestinationShares(terms, holds, tuple(entries))
 
 
@@ -373,6 +361,7 @@ def _start(hold: Hold) -> int:
 
 def _reasons(
     terms: Terms,
+    accounts: UsageColumns,
     wishes: _Wishes,
     claims: Claims,
     division: Division,
@@ -384,8 +373,8 @@ def _reasons(
     level = None if division.level is None else terms.capacity * division.level // POINTS
     return ReasonColumns(
         destination=terms.destination,
-        members=wishes.members,
-        usages=wishes.usages,
+        members=trails.members,
+        accounts=accounts,
         rules=division.rules,
         asked_permits=wishes.asked,
         wanted_permits=wishes.wanted,

@@ -14,12 +14,12 @@ lag 1.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 
-from balancer.core.columns import Flags, Ints, ints, zeros
+from balancer.core.columns import SMALL, Flags, Ints, zeros
 
 LAG_MIN, LAG_MAX = 2, 60
 REPEATS_MAX: Final = 3
@@ -29,6 +29,9 @@ USUAL_ROUNDS: Final = 10
 FORESEEN_NUMERATOR, FORESEEN_DENOMINATOR = 2, 5
 """A lag is believed if its errors are at most this part of the last value's errors."""
 
+_BLOCK_ROWS: Final = 512
+"""So many rows are looked at together: what their lags take fits into a processor's cache."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class History:
@@ -36,35 +39,35 @@ class History:
 
     Attributes:
         of_row: the trails' row of each row here; None where they are the same rows.
-        columns: demands, oldest round first; 0 before a member came.
-        errors: for each lag from 1 on, the summed errors of the proven rounds.
+        columns: demands, a line a round, oldest first; 0 before a member came.
+        errors: for each lag from 1 on a line: the summed errors of the proven rounds.
     """
 
     of_row: Ints | None = None
-    columns: tuple[Ints, ...] = ()
-    errors: tuple[Ints, ...] = ()
+    columns: Ints = field(default_factory=lambda: _table(0, 0))
+    errors: Ints = field(default_factory=lambda: _table(0, 0))
 
     @classmethod
-    def of_rows(cls, demands: Sequence[Sequence[int]]) -> History:
+    def of_rows(cls, demands: Sequence[Sequence[int]], of_row: Ints | None = None) -> History:
         """Return the history of rows of demands, oldest first, of different lengths."""
         rounds = min(HISTORY_ROUNDS, max((len(row) for row in demands), default=0))
-        columns = tuple(
-            ints(row[-age] if len(row) >= age else 0 for row in demands)
-            for age in range(rounds, 0, -1)
-        )
-        return cls(None, columns, tuple(_error(columns, lag) for lag in _lags(columns)))
+        columns = _table(rounds, len(demands))
+        for number, row in enumerate(demands):
+            known = row[-rounds:]
+            columns[rounds - len(known) :, number] = known
+        return cls(of_row, columns, _errors(columns, 1))
 
     def rows(self, count: int) -> tuple[list[int], list[list[int]]]:
         """Return the trails' rows that have a history here, and their demands, oldest first."""
-        if not self.columns:
+        if not len(self.columns):
             return [], []
         numbers = list(range(count)) if self.of_row is None else self.of_row.tolist()
-        demands = zip(*(column.tolist() for column in self.columns), strict=True)
-        return numbers, [list(row) for row in demands]
+        demands: list[list[int]] = self.columns.T.tolist()
+        return numbers, demands
 
     def picked(self, rows: Ints) -> History:
         """Return the history of the trails' rows picked; -1 picks nothing known."""
-        if not self.columns:
+        if not len(self.columns):
             return History()
         if self.of_row is None:
             here = rows
@@ -72,42 +75,36 @@ class History:
             place = np.full(int(max(rows.max(initial=0), self.of_row.max(initial=0))) + 1, -1)
             place[self.of_row] = np.arange(len(self.of_row))
             here = np.where(rows >= 0, place[rows], -1)
-        known = here >= 0
-
-        def pick(column: Ints) -> Ints:
-            return np.where(known, column[here], 0) if len(column) else zeros(len(here))
-
-        return History(
-            None,
-            tuple(pick(column) for column in self.columns),
-            tuple(pick(column) for column in self.errors),
-        )
+        return History(None, _picked(self.columns, here), _picked(self.errors, here))
 
     def only(self, rows: Ints) -> History:
         """Return the history of these of the trails' rows alone."""
+        if self.of_row is not None and np.array_equal(self.of_row, rows):
+            return self
         every = self.picked(rows)
         return History(rows, every.columns, every.errors)
 
     def noted(self, demands: Ints) -> History:
         """Return the history with one more round: demands of all of the trails' rows."""
         newest = demands if self.of_row is None else demands[self.of_row]
-        columns = (*self.columns, newest)
-        errors = [
-            known
-            + np.abs(newest - columns[-1 - lag])
-            - np.abs(columns[-1 - PROVEN_ROUNDS] - columns[-1 - PROVEN_ROUNDS - lag])
-            for lag, known in enumerate(self.errors, 1)
-        ]
-        errors += [_error(columns, lag) for lag in _lags(columns) if lag > len(errors)]
-        return History(self.of_row, columns[-HISTORY_ROUNDS:], tuple(errors))
+        if not len(self.columns):
+            return History(self.of_row, newest[np.newaxis], _table(0, len(newest)))
+        columns = np.concatenate((self.columns, newest[np.newaxis]))
+        lags = len(self.errors)
+        ago = columns[::-1]
+        errors = self.errors + np.abs(newest - ago[1 : lags + 1])
+        if lags:  # the oldest of the rounds proven until now is one no more
+            errors -= np.abs(ago[PROVEN_ROUNDS] - ago[PROVEN_ROUNDS + 1 :][:lags])
+        errors = np.concatenate((errors, _errors(columns, lags + 1)))
+        return History(self.of_row, columns[-HISTORY_ROUNDS:], errors)
 
     def usual(self, count: int) -> Ints:
         """Return the lower median of the last `USUAL_ROUNDS` demands of each of ``count`` rows."""
         recent = self.columns[-USUAL_ROUNDS:]
-        if not recent:
+        if not len(recent):
             return zeros(count)
         middle = (len(recent) - 1) // 2
-        return self._spread(np.partition(np.stack(recent), middle, axis=0)[middle], count)
+        return self._spread(np.partition(recent, middle, axis=0)[middle], count)
 
     def recurring(self, count: int) -> tuple[Ints, Ints]:
         """Return what each of ``count`` rows of the trails may want by recurrence; 0 for nothing.
@@ -115,30 +112,34 @@ class History:
         The largest over all lags of the least of the last three values at that lag, and the same
         of the last two.
         """
-        columns = self.columns
-        thrice = twice = zeros(len(columns[-1]) if columns else 0)
-        for lag in range(LAG_MIN, min(LAG_MAX, len(columns) // 2) + 1):
-            least = np.minimum(columns[-lag], columns[-2 * lag])
-            twice = np.maximum(twice, least)
-            if REPEATS_MAX * lag <= len(columns):
-                thrice = np.maximum(thrice, np.minimum(least, columns[-REPEATS_MAX * lag]))
+        rounds, rows = self.columns.shape
+        lags = min(LAG_MAX, rounds // 2)
+        lags_thrice = max(LAG_MIN - 1, min(LAG_MAX, rounds // REPEATS_MAX))
+        thrice, twice = zeros(rows), zeros(rows)
+        if lags < LAG_MIN:
+            return self._spread(thrice, count), self._spread(twice, count)
+        for first in range(0, rows, _BLOCK_ROWS):
+            block = slice(first, first + _BLOCK_ROWS)
+            ago = self.columns[::-1, block]
+            # Line k of each speaks of lag LAG_MIN + k: the last value at that lag, the one before.
+            last, second = ago[LAG_MIN - 1 : lags], ago[2 * LAG_MIN - 1 : 2 * lags : 2]
+            third = ago[3 * LAG_MIN - 1 : 3 * lags_thrice : 3]
+            least = np.minimum(last, second)
+            twice[block] = least.max(axis=0)
+            thrice[block] = np.minimum(least[: len(third)], third).max(axis=0, initial=0)
         return self._spread(thrice, count), self._spread(twice, count)
 
     def foreseen(self, count: int) -> tuple[Ints, Flags]:
         """Return what each row will want by its proven lag, and whether it has one."""
-        columns = self.columns
         if len(self.errors) < LAG_MIN:
             return zeros(count), np.zeros(count, dtype=np.bool_)
-        last_value = self.errors[0]
-        least = last_value * FORESEEN_NUMERATOR // FORESEEN_DENOMINATOR
-        wanted = zeros(len(last_value))
-        has = np.zeros(len(last_value), dtype=np.bool_)
-        for lag in range(LAG_MIN, len(self.errors) + 1):
-            error = self.errors[lag - 1]
-            better = (error < least) | ((error == least) & ~has & (last_value > 0))
-            least = np.where(better, error, least)
-            wanted = np.where(better, columns[-lag], wanted)
-            has |= better
+        last_value, others = self.errors[0], self.errors[LAG_MIN - 1 :]
+        best = others.argmin(axis=0)[np.newaxis]
+        error = np.take_along_axis(others, best, axis=0)[0]
+        most = last_value * FORESEEN_NUMERATOR // FORESEEN_DENOMINATOR
+        has = (error < most) | ((error == most) & (last_value > 0))
+        ago = self.columns[::-1]
+        wanted = np.where(has, np.take_along_axis(ago[LAG_MIN - 1 :], best, axis=0)[0], 0)
         return self._spread(wanted, count), self._spread(has, count).astype(np.bool_)
 
     def _spread(self, values: Ints, count: int) -> Ints:
@@ -151,14 +152,23 @@ class History:
         return spread
 
 
-def _lags(columns: Sequence[Ints]) -> range:
-    """Return the lags that the columns reach."""
-    return range(1, min(LAG_MAX, len(columns) - PROVEN_ROUNDS) + 1)
+def _table(rounds: int, rows: int) -> Ints:
+    return np.zeros((rounds, rows), dtype=SMALL)
 
 
-def _error(columns: Sequence[Ints], lag: int) -> Ints:
-    """Return the summed errors of the proven rounds at a lag."""
-    error = zeros(len(columns[-1]))
-    for age in range(1, PROVEN_ROUNDS + 1):
-        error = error + np.abs(columns[-age] - columns[-age - lag])
-    return error
+def _picked(table: Ints, rows: Ints) -> Ints:
+    """Return these rows of each line of a table; nothing for row -1."""
+    if not table.shape[1]:
+        return _table(len(table), len(rows))
+    return np.where(rows >= 0, table[:, rows], 0)
+
+
+def _errors(columns: Ints, first_lag: int) -> Ints:
+    """Return the summed errors of the proven rounds, from a lag on to the last that they reach."""
+    rounds, rows = columns.shape
+    lags = range(first_lag, min(LAG_MAX, rounds - PROVEN_ROUNDS) + 1)
+    errors = _table(len(lags), rows)
+    for line, lag in enumerate(lags):
+        proven, before = columns[-PROVEN_ROUNDS:], columns[-PROVEN_ROUNDS - lag : rounds - lag]
+        errors[line] = np.abs(proven - before).sum(axis=0)
+    return errors

@@ -7,39 +7,41 @@ returns sentences, none if all is well. Knows nothing of how the document came a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import chain
+from itertools import repeat
 
+import numpy as np
+
+from balancer.core.columns import Ints, ints, zeros
 from balancer.core.model import MemberRecord
-from worker_sdk.wire.distribution import DestinationShares, Document, Entry, Member
-from worker_sdk.wire.shares import POINTS, Interval, share_points
+from balancer.core.pieces import NO_ENTRY, Pieces, safe_points_of
+from worker_sdk.wire.distribution import DestinationShares, Document, Member
+from worker_sdk.wire.shares import POINTS
 
 
 def shares_fit(document: Document) -> list[str]:
     """Check that intervals of entries and holds are within a whole and do not overlap."""
     faults = []
     for shares in document.destinations:
-        name = shares.terms.destination
-        pieces = sorted(_pieces(shares))
-        position = 0
-        for start, end in pieces:
-            if not 0 <= start < end <= POINTS:
-                faults.append(f"{name}: [{start}, {end}) is no interval of points")
-            elif start < position:
-                faults.append(f"{name}: intervals overlap at {start}")
-            position = max(position, end)
-        if len(shares.by_member) != len(shares.entries):
+        name, entries = shares.terms.destination, shares.entries
+        pieces = Pieces.of(entries)
+        start = np.concatenate((pieces.start, ints(hold.start for hold in shares.holds)))
+        end = np.concatenate((pieces.end, ints(hold.end for hold in shares.holds)))
+        order = np.lexsort((end, start))
+        start, end = start[order], end[order]
+        position = np.maximum.accumulate(np.concatenate((zeros(1), end)))[:-1]
+        is_none = (start < 0) | (start >= end) | (end > POINTS)
+        for row in np.flatnonzero(is_none | (start < position)).tolist():
+            if is_none[row]:
+                faults.append(f"{name}: [{start[row]}, {end[row]}) is no interval of points")
+            else:
+                faults.append(f"{name}: intervals overlap at {start[row]}")
+        if len(shares.by_member) != len(entries):
             faults.append(f"{name}: a member has two entries")
         faults.extend(
-            f"{name}: safe points of {entry.host} pass its share"
-            for entry in shares.entries
-            if entry.safe_points > share_points(entry.intervals)
+            f"{name}: safe points of {entries[row].host} pass its share"
+            for row in np.flatnonzero(safe_points_of(entries) > pieces.points()).tolist()
         )
     return faults
-
-
-def _pieces(shares: DestinationShares) -> list[Interval]:
-    pieces = list(chain.from_iterable(entry.intervals for entry in shares.entries))
-    return pieces + [(hold.start, hold.end) for hold in shares.holds]
 
 
 def epoch_grows(document: Document, before: Sequence[Document]) -> list[str]:
@@ -137,38 +139,34 @@ def valid_over_coverage(document: Document) -> list[str]:
     ]
 
 
-def promises_kept(document: Document, destination: str, needed: Mapping[Member, int]) -> list[str]:
+def promises_kept(
+    document: Document, destination: str, members: Sequence[Member], needed: Ints
+) -> list[str]:
     """Check that what earlier documents promise has an unbroken interval, or a hold a member.
 
     Args:
         document: the one to check.
         destination: which line.
-        needed: member to points.
+        members: to whom anything may be promised.
+        needed: points of each.
     """
     for shares in document.destinations:
         if shares.terms.destination != destination:
             continue
-        known = shares.by_member
+        entries = list(map(shares.by_member.get, members, repeat(NO_ENTRY)))
+        has_entry = np.fromiter((entry is not NO_ENTRY for entry in entries), np.bool_)
+        kept = np.where(has_entry, Pieces.of(entries).longest(), needed)
         holds = sorted(hold.end - hold.start for hold in shares.holds)
-        without_entry = sorted(
-            points for member, points in needed.items() if points and member not in known
-        )
+        without_entry = sorted(needed[~has_entry & (needed > 0)].tolist())
         faults = [
-            f"{destination}: {member[0]} may still spend more than its interval keeps"
-            for member, points in needed.items()
-            if member in known and _longest(known[member]) < points
+            f"{destination}: {members[row][0]} may still spend more than its interval keeps"
+            for row in np.flatnonzero(kept < needed).tolist()
         ]
         if any(
-            kept < points for kept, points in zip(holds[::-1], without_entry[::-1], strict=False)
+            held < points for held, points in zip(holds[::-1], without_entry[::-1], strict=False)
         ):
             faults.append(f"{destination}: a hold is smaller than what it keeps")
         if len(holds) < len(without_entry):
             faults.append(f"{destination}: a hold is missing")
         return faults
     return []
-
-
-def _longest(entry: Entry) -> int:
-    if len(entry.intervals) == 1:  # nearly always
-        return entry.intervals[0][1] - entry.intervals[0][0]
-    return max((end - start for start, end in entry.intervals), default=0)

@@ -7,30 +7,54 @@ longest are laid where the window's whole permits fall. Knows no demand and no s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 import numpy as np
 
-from balancer.core.columns import SMALL, Ints, ints, kind_for, zeros
-from worker_sdk.wire.distribution import DestinationShares, Entry, Hold, Member
+from balancer.core.columns import SMALL, Flags, Ints, ints, kind_for, zeros
+from balancer.core.pieces import NO_ENTRY, Pieces, safe_points_of
+from worker_sdk.wire.distribution import Entry, Hold, Member
 from worker_sdk.wire.shares import POINTS, Interval, interval_permits, rotation_points
 
 
-def stable_order(members: Collection[Member], before: DestinationShares | None) -> list[Member]:
-    """Return the members in the order of their intervals in ``before``; new ones last, by name."""
-    if before is None:
-        return sorted(members)
-    placed = [
-        (entry.intervals[0][0], member)
-        for member, entry in before.by_member.items()
-        if entry.intervals and member in members
-    ]
-    placed.sort()  # nearly sorted already
-    known = [member for _, member in placed]
-    if len(known) == len(members):
-        return known
-    return known + sorted(set(members).difference(known))
+@dataclass(frozen=True, slots=True, eq=False)
+class Standing:
+    """Where members lie in the newest document, one row a member.
+
+    Attributes:
+        members: whose row is which.
+        entries: of each; `NO_ENTRY` for none.
+        start, end: its first interval; -1 for none.
+        count: how many intervals it has.
+        points: of all of them.
+    """
+
+    members: Sequence[Member]
+    entries: Sequence[Entry]
+    start: Ints
+    end: Ints
+    count: Ints
+    points: Ints
+
+    @classmethod
+    def of(cls, members: Sequence[Member], entry_of: Mapping[Member, Entry]) -> Standing:
+        """Look ``members`` up among the entries of a line."""
+        entries = list(map(entry_of.get, members, repeat(NO_ENTRY)))
+        pieces = Pieces.of(entries)
+        return cls(members, entries, *pieces.firsts(), pieces.count, pieces.points())
+
+    def order(self) -> Ints:
+        """Return the rows by where they lie, so that little moves; new ones last, by name."""
+        known = np.flatnonzero(self.count)
+        new = sorted(np.flatnonzero(self.count == 0).tolist(), key=self.members.__getitem__)
+        return np.concatenate((known[np.argsort(self.start[known], kind="stable")], ints(new)))
+
+    def is_same(self, layout: Layout, safe_points: Ints) -> Flags:
+        """Say whose entry already is what the layout and these safe points make of it."""
+        lies_same = (self.start == layout.start) & (self.end == layout.end) & (self.count == 1)
+        return np.asarray(lies_same & (safe_points_of(self.entries) == safe_points))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,49 +63,47 @@ class Layout:
 
     Attributes:
         start, end: the interval; equal where a row has none.
-        order: rows that have one, ascending.
+        order: rows that have one, by the points they lie on.
         served: the last window that gives a whole permit; 0 for none.
     """
 
     start: Ints
     end: Ints
-    order: Sequence[int]
+    order: Ints
     served: Ints
 
 
 def lay_out(
-    order: Sequence[int], points: Ints, *, capacity: int, windows: range, served_window: Ints
+    rows: Ints, points: Ints, *, capacity: int, windows: range, served_window: Ints
 ) -> Layout:
     """Return one unbroken interval for each row with points, packed from 0 on.
 
     Args:
-        order: the rows, in the order wanted.
+        rows: all of them, in the order wanted.
         points: points of each row.
         capacity: permits a window.
         windows: those that the intervals are for.
         served_window: of each row the last window that gave it a whole permit; those with the
             smallest are owed longest. Used only where shares are below one permit.
     """
-    rows = ints(order)
-    ordered = points[rows] if len(rows) else zeros(0)
+    ordered = points[rows]
     # Not capacity · points >= POINTS: that product may pass 64 bits.
     one_permit = -(-POINTS // capacity) if capacity > 0 else POINTS + 1
     large = rows[ordered >= one_permit]
     small = rows[(ordered > 0) & (ordered < one_permit)]
     start, end = zeros(len(points)), zeros(len(points))
-    ends = np.cumsum(points[large]) if len(large) else zeros(0)
+    ends = np.cumsum(points[large])
     end[large] = ends
     start[large] = ends - points[large]
     offset = int(ends[-1]) if len(ends) else 0
-    placed = large.tolist()
     if len(small) and capacity <= 0:  # a closed destination gives nobody a permit
         sizes = points[small]
         end[small] = offset + np.cumsum(sizes)
         start[small] = end[small] - sizes
-        placed += small.tolist()
     elif len(small):
         owed = small[np.argsort(served_window[small], kind="stable")].tolist()
-        placed += _lay_small(owed, points, (start, end), offset, (capacity, windows))
+        small = ints(_lay_small(owed, points, (start, end), offset, (capacity, windows)))
+    placed = np.concatenate((large, small))
     return Layout(start, end, placed, _served(start, end, capacity, windows))
 
 

@@ -7,10 +7,11 @@ and no strategy.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from balancer.core.model import Snapshot
+from balancer.core.reservations import Promises, promises_of
 from worker_sdk.wire.distribution import DestinationShares, Document, Entry, Member
 from worker_sdk.wire.shares import POINTS, safe_permits
 
@@ -22,6 +23,7 @@ class Lineage:
     Attributes:
         named: those that the pointer names, newest first: what a new one is built on.
         base: lines of the newest named one, by destination.
+        promises: of all of them, by destination.
 
     The others count as unread: a put that came too late, or files that a pointer named which was
     set back. They are never built on, but their windows are not planned again, their points go to
@@ -30,12 +32,12 @@ class Lineage:
 
     named: Sequence[Document]
     base: Mapping[str, DestinationShares]
-    _lines: Mapping[str, Sequence[DestinationShares]]
-    _unread_lines: Mapping[str, Sequence[DestinationShares]]
+    promises: Mapping[str, Sequence[Promises]]
+    _unread: Mapping[str, Sequence[Promises]]
 
     def lines(self, destination: str, window_seconds: int) -> list[DestinationShares]:
         """Return every known line of a destination with windows of that length."""
-        return _of_length(self._lines.get(destination, ()), window_seconds)
+        return _of_length(self.promises.get(destination, ()), window_seconds)
 
     def until_window(self, destination: str, window_seconds: int) -> int:
         """Return the first window that no document covers, whoever may have read it; 0 for none."""
@@ -72,7 +74,7 @@ class Lineage:
 
     def _later(self, line: DestinationShares) -> list[DestinationShares]:
         terms = line.terms
-        unread = self._unread_lines.get(terms.destination, ())
+        unread = self._unread.get(terms.destination, ())
         return [
             other
             for other in _of_length(unread, terms.window_seconds)
@@ -93,7 +95,7 @@ def lineage_of(snapshot: Snapshot) -> Lineage:
         )
         (named if is_named else unread).append(document)
     base = {line.terms.destination: line for line in named[0].destinations} if named else {}
-    return Lineage(named, base, _by_destination(snapshot.documents), _by_destination(unread))
+    return Lineage(named, base, promises_of(snapshot.documents), promises_of(unread))
 
 
 def still_needed(document: Document, named: Sequence[Document], now_ms: int) -> tuple[int, ...]:
@@ -117,16 +119,8 @@ def still_needed(document: Document, named: Sequence[Document], now_ms: int) -> 
     return tuple(kept)
 
 
-def _by_destination(documents: Sequence[Document]) -> dict[str, list[DestinationShares]]:
-    lines: dict[str, list[DestinationShares]] = {}
-    for document in documents:
-        for line in document.destinations:
-            lines.setdefault(line.terms.destination, []).append(line)
-    return lines
-
-
-def _of_length(lines: Sequence[DestinationShares], seconds: int) -> list[DestinationShares]:
-    return [line for line in lines if line.terms.window_seconds == seconds]
+def _of_length(promises: Iterable[Promises], seconds: int) -> list[DestinationShares]:
+    return [known.line for known in promises if known.line.terms.window_seconds == seconds]
 
 
 def _least_permits(line: DestinationShares) -> dict[Member, int]:

@@ -6,13 +6,13 @@ on it: what is still promised is read from documents. What the past lets expect 
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
 
-from balancer.core.columns import Ints, ints, zeros
+from balancer.core.columns import Ints, ints, picked, zeros
 from balancer.core.foresight import History
 from worker_sdk.wire.distribution import PERMILLE, Member
 from worker_sdk.wire.limits import PERMITS_MAX
@@ -72,29 +72,29 @@ class Trails:
     resting: Mapping[Member, Rest] = field(default_factory=dict)
     round_number: int = 0
 
-    def follow(self, members: Sequence[Member]) -> Trails:
+    def follow(self, members: Iterable[Member]) -> Trails:
         """Return the trails of exactly ``members``: known ones first, in their order here.
 
         New ones follow in the order given, with what was remembered of them or of one of the same
         host that is not live, if anything.
         """
-        wanted = set(members)
-        if len(wanted) == len(self.members) and wanted.issuperset(self.members):
+        wanted = members if isinstance(members, dict) else dict.fromkeys(members)
+        if len(wanted) == len(self.members) and all(map(wanted.__contains__, self.members)):
             return self
         rows = [row for row, member in enumerate(self.members) if member in wanted]
         known = {self.members[row] for row in rows}
-        new = [member for member in members if member not in known]
-        picked = ints([*rows, *[-1] * len(new)])
+        new = [member for member in wanted if member not in known]
+        chosen = ints([*rows, *[-1] * len(new)])
         resting = {**self.resting, **self._rests(wanted)}
         followed = Trails(
             members=(*(self.members[row] for row in rows), *new),
-            peak=_picked(self.peak, picked),
-            served_window=_picked(self.served_window, picked),
-            enough=_picked(self.enough, picked),
-            denied=_picked(self.denied, picked),
-            rounds=_picked(self.rounds, picked),
-            recent=tuple(_picked(column, picked) for column in self.recent),
-            history=self.history.picked(picked),
+            peak=picked(self.peak, chosen),
+            served_window=picked(self.served_window, chosen),
+            enough=picked(self.enough, chosen),
+            denied=picked(self.denied, chosen),
+            rounds=picked(self.rounds, chosen),
+            recent=tuple(picked(column, chosen) for column in self.recent),
+            history=self.history.picked(chosen),
             resting=resting,
             round_number=self.round_number,
         )
@@ -181,13 +181,6 @@ class Trails:
             return zeros(len(self.members))
         least = np.minimum(np.minimum(self.recent[0], self.recent[1]), self.recent[2])
         return np.where(self.rounds >= RECENT_ROUNDS, least, 0)
-
-
-def _picked(column: Ints, rows: Ints) -> Ints:
-    """Return the rows of a column; nothing for row -1."""
-    if not len(column):
-        return zeros(len(rows))
-    return np.where(rows >= 0, column[rows], 0)
 
 
 def bounded(trails: Mapping[str, Trails]) -> dict[str, Trails]:

@@ -260,7 +260,7 @@ class Snapshot:
     ttl_ms: int
     destinations: tuple[Destination, ...]
     members: tuple[MemberRecord, ...]
-    usage: tuple[Usage, ...]
+    usage: Sequence[Usage]
     documents: tuple[Document, ...]
     current_epoch: int
     epoch_floor: int

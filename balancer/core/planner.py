@@ -15,8 +15,8 @@ promised).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from balancer.core import invariants
 from balancer.core.destination_plan import plan_destination
@@ -29,10 +29,10 @@ from balancer.core.model import (
     Plan,
     RoundKind,
     Snapshot,
-    Usage,
 )
 from balancer.core.reasons import ReasonColumns, Reasons
-from balancer.core.reservations import gives_permits
+from balancer.core.reservations import Promises, gives_permits, oldest_epochs
+from balancer.core.usage_columns import UsageColumns, UsageTable
 from worker_sdk.wire.distribution import DestinationShares, Document, Member, Terms
 
 VALID_ROUNDS = 3
@@ -49,12 +49,28 @@ class _Round:
     snapshot: Snapshot
     now_ms: int
     members: dict[Member, MemberRecord]
-    usage: dict[str, dict[Member, Usage]]
+    gone: frozenset[Member]
+    usage: UsageTable
     lineage: Lineage
     trails: dict[str, Trails]
     reasons: list[ReasonColumns]
     faults: list[str]
     changed: bool = False
+    _oldest: dict[int, dict[Member, int]] = field(default_factory=dict)
+
+    def accounts(self, destination: Destination) -> UsageColumns:
+        """Return the live members' accounts of a destination."""
+        found = self.usage.parts.get(destination.name)
+        if found is None or destination.removed:
+            return UsageColumns.of(())
+        return found.live(self.now_ms - self.snapshot.ttl_ms, self.gone)
+
+    def oldest(self, start_ms: int) -> dict[Member, int]:
+        """Return the oldest epoch that members may still go by in windows from ``start_ms`` on."""
+        if start_ms not in self._oldest:
+            published_ms = {known.epoch: known.published_at_ms for known in self.snapshot.documents}
+            self._oldest[start_ms] = oldest_epochs(self.members, published_ms, start_ms=start_ms)
+        return self._oldest[start_ms]
 
 
 def plan(snapshot: Snapshot, memory: Memory, now_ms: int) -> Plan:
@@ -73,8 +89,9 @@ def plan(snapshot: Snapshot, memory: Memory, now_ms: int) -> Plan:
     work = _Round(
         snapshot=snapshot,
         now_ms=now_ms,
-        members={record.member: record for record in snapshot.members},
-        usage=_usage_by_destination(snapshot, now_ms),
+        members={(known.host, known.instance): known for known in snapshot.members},
+        gone=frozenset(known.member for known in snapshot.members if known.left_ms is not None),
+        usage=UsageTable.of(snapshot.usage),
         lineage=lineage,
         trails=dict(memory.trails),
         reasons=[],
@@ -83,11 +100,12 @@ def plan(snapshot: Snapshot, memory: Memory, now_ms: int) -> Plan:
     lines: list[DestinationShares] = []
     forget: list[str] = []
     for destination in sorted(snapshot.destinations, key=lambda known: known.name):
-        gives = gives_permits(snapshot.documents, destination.name, now_ms)
+        promises = lineage.promises.get(destination.name, ())
+        gives = gives_permits(promises, now_ms)
         if destination.removed and not gives:
             forget.append(destination.name)
             continue
-        if _has_other_window(snapshot, destination) and gives:
+        if gives and _has_other_window(promises, destination):
             continue
         line = _line(work, destination)
         if line is not None:
@@ -112,24 +130,8 @@ def plan(snapshot: Snapshot, memory: Memory, now_ms: int) -> Plan:
     )
 
 
-def _usage_by_destination(snapshot: Snapshot, now_ms: int) -> dict[str, dict[Member, Usage]]:
-    gone = {record.member for record in snapshot.members if record.left_ms is not None}
-    usage: dict[str, dict[Member, Usage]] = {}
-    oldest_ms = now_ms - snapshot.ttl_ms
-    for account in snapshot.usage:
-        member = (account.host, account.instance)
-        if account.seen_ms > oldest_ms and member not in gone:
-            usage.setdefault(account.destination, {})[member] = account
-    return usage
-
-
-def _has_other_window(snapshot: Snapshot, destination: Destination) -> bool:
-    return any(
-        line.terms.destination == destination.name
-        and line.terms.window_seconds != destination.window_seconds
-        for document in snapshot.documents
-        for line in document.destinations
-    )
+def _has_other_window(promises: Sequence[Promises], destination: Destination) -> bool:
+    return any(known.line.terms.window_seconds != destination.window_seconds for known in promises)
 
 
 def _line(work: _Round, destination: Destination) -> DestinationShares | None:
@@ -186,7 +188,7 @@ def _early_line(
         work.changed = True
         windows = (present, until_window)
         return _planned(work, destination, before, windows, notes_demand=False)
-    live = {} if destination.removed else work.usage.get(destination.name, {})
+    live = {account.member: account for account in work.accounts(destination)}
     have = {entry.member for entry in before.entries}
     newcomers = sorted(
         (member for member in live if member not in have),
@@ -238,9 +240,10 @@ def _planned(
         destination,
         terms=_terms(destination, windows),
         before=before,
-        accounts=work.usage.get(destination.name, {}),
+        accounts=work.accounts(destination),
         members=work.members,
-        documents=work.snapshot.documents,
+        oldest=work.oldest(windows[0] * destination.window_seconds * 1000),
+        promises=work.lineage.promises.get(destination.name, ()),
         known=work.trails.get(destination.name) or Trails(),
         round_ms=work.snapshot.round_ms,
         now_ms=work.now_ms,

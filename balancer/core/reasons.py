@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import overload
 
 from balancer.core.columns import Ints
-from balancer.core.model import Reason, Usage
+from balancer.core.model import Reason
+from balancer.core.usage_columns import UsageColumns
 from worker_sdk.wire.distribution import Member
 
 
@@ -19,12 +21,12 @@ from worker_sdk.wire.distribution import Member
 class ReasonColumns:
     """One destination's reasons; one row a member.
 
-    Attributes: as in `Reason`, a column each.
+    Attributes: as in `Reason`, a column each; what is only told of an account stands there.
     """
 
     destination: str
     members: Sequence[Member]
-    usages: Sequence[Usage]
+    accounts: UsageColumns
     rules: Sequence[str]
     asked_permits: Ints
     wanted_permits: Ints
@@ -37,28 +39,33 @@ class ReasonColumns:
     level_permits: int | None
     shadow_points: Ints | None = None
 
-    def reason(self, row: int) -> Reason:
-        """Return the reason of a row."""
-        host, instance = self.members[row]
-        usage = self.usages[row]
-        return Reason(
-            destination=self.destination,
-            host=host,
-            instance=instance,
-            rule=self.rules[row],
-            asked_permits=int(self.asked_permits[row]),
-            used_permits=usage.used,
-            denied_permits=usage.denied,
-            starved_ms=usage.starved_ms,
-            peak_permits=int(self.peak_permits[row]),
-            expected_permits=int(self.expected_permits[row]),
-            wanted_permits=int(self.wanted_permits[row]),
-            weight=int(self.weights[row]),
-            reserved_points=int(self.reserved_points[row]),
-            share_points=int(self.share_points[row]),
-            safe_points=int(self.safe_points[row]),
-            level_permits=self.level_permits,
-            shadow_points=None if self.shadow_points is None else int(self.shadow_points[row]),
+    def reasons(self, rows: slice) -> Iterator[Reason]:
+        """Yield the reasons of some rows."""
+
+        def numbers(column: Ints) -> list[int]:
+            listed: list[int] = column[rows].tolist()
+            return listed
+
+        members = self.members[rows]
+        return map(
+            Reason,
+            repeat(self.destination),
+            [host for host, _ in members],
+            [instance for _, instance in members],
+            self.rules[rows],
+            numbers(self.asked_permits),
+            numbers(self.accounts.column("used")),
+            numbers(self.accounts.column("denied")),
+            numbers(self.accounts.column("starved_ms")),
+            numbers(self.peak_permits),
+            numbers(self.expected_permits),
+            numbers(self.reserved_points),
+            numbers(self.share_points),
+            numbers(self.safe_points),
+            repeat(self.level_permits),
+            numbers(self.wanted_permits),
+            numbers(self.weights),
+            repeat(None) if self.shadow_points is None else numbers(self.shadow_points),
         )
 
 
@@ -73,8 +80,7 @@ class Reasons(Sequence[Reason]):
 
     def __iter__(self) -> Iterator[Reason]:
         for columns in self._columns:
-            for row in range(len(columns.members)):
-                yield columns.reason(row)
+            yield from columns.reasons(slice(None))
 
     @overload
     def __getitem__(self, index: int) -> Reason: ...
@@ -88,6 +94,6 @@ class Reasons(Sequence[Reason]):
         left = index + len(self) if index < 0 else index
         for columns in self._columns:
             if 0 <= left < len(columns.members):
-                return columns.reason(left)
+                return next(columns.reasons(slice(left, left + 1)))
             left -= len(columns.members)
         raise IndexError(index)

@@ -7,15 +7,25 @@ It reads the documents themselves; it knows no memory, so that losing that canno
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import chain
+from itertools import filterfalse, repeat
+from operator import attrgetter
+from typing import Final
 
+import numpy as np
+
+from balancer.core.columns import LARGE, Ints, ints, kind_for, points_of, total, zeros
 from balancer.core.model import MemberRecord
+from balancer.core.pieces import NO_ENTRY, safe_points_of
 from worker_sdk.wire.distribution import DestinationShares, Document, Member, Terms
-from worker_sdk.wire.shares import POINTS, points_for_permits, safe_permits
+from worker_sdk.wire.limits import EPOCH_MAX
+from worker_sdk.wire.shares import POINTS, safe_permits
 
-_NOTHING = (0, 0)
+_NOTHING: Final = (0, 0)
+
+NO_EPOCH: Final = EPOCH_MAX + 1
+"""Of whom said goodbye: no document is one that it may go by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +43,14 @@ class Promises:
     line: DestinationShares
 
 
-def promises_of(documents: Sequence[Document], destination: str) -> list[Promises]:
-    """Return what the documents promise for one destination, a value a document."""
-    return [
-        Promises(document.epoch, promise_until_ms(document, line.terms), line)
-        for document in documents
-        for line in document.destinations
-        if line.terms.destination == destination
-    ]
+def promises_of(documents: Iterable[Document]) -> dict[str, list[Promises]]:
+    """Return what the documents promise for each destination, a value a document."""
+    promises: dict[str, list[Promises]] = {}
+    for document in documents:
+        for line in document.destinations:
+            promised = Promises(document.epoch, promise_until_ms(document, line.terms), line)
+            promises.setdefault(line.terms.destination, []).append(promised)
+    return promises
 
 
 def promise_until_ms(document: Document, terms: Terms) -> int:
@@ -49,87 +59,118 @@ def promise_until_ms(document: Document, terms: Terms) -> int:
     return document.valid_until_ms + extension_ms
 
 
-def reserved_permits(
-    promises: Sequence[Promises],
-    members: Mapping[Member, MemberRecord],
-    *,
-    start_ms: int,
-    window_ms: int,
-    published_ms: Mapping[int, int],
-) -> dict[Member, tuple[int, int]]:
-    """Return member to (permits it may spend in windows from ``start_ms`` on, until when).
+def oldest_epochs(
+    members: Mapping[Member, MemberRecord], published_ms: Mapping[int, int], *, start_ms: int
+) -> dict[Member, int]:
+    """Return the oldest epoch that each may still go by in windows from ``start_ms`` on.
 
     A goodbye or an acknowledgement counts only if it was seen before ``start_ms``. An
     acknowledgement of an epoch that no known document had when it was seen counts for nothing, also
     when that epoch comes later.
 
     Args:
-        promises: of all unexpired documents.
         members: everybody known.
-        start_ms: start of the first window planned.
-        window_ms: length of a window.
         published_ms: epoch to the instant of publication of the documents known.
+        start_ms: start of the first window planned.
     """
-    # Most have acknowledged the newest, so that an older document concerns few.
-    by_epoch: dict[int, list[Member]] = {}
+    records = members.values()
+    epochs = ints(map(attrgetter("acknowledged_epoch"), records))
+    seen_ms = ints(map(attrgetter("acknowledged_ms"), records))
+    is_true = np.zeros(len(members), dtype=np.bool_)
+    for epoch, instant_ms in published_ms.items():
+        is_true |= (epochs == epoch) & (instant_ms < seen_ms)
+    counts = np.where(is_true & (seen_ms < start_ms), epochs, 0)
+    oldest = dict(zip(members, counts.tolist(), strict=True))
     for member, record in members.items():
         if record.left_ms is not None and record.left_ms < start_ms:
-            continue
-        epoch = record.acknowledged_epoch
-        seen_ms = record.acknowledged_ms
-        if seen_ms >= start_ms or published_ms.get(epoch, seen_ms) >= seen_ms:
-            epoch = 0
-        by_epoch.setdefault(epoch, []).append(member)
-    reserved: dict[Member, tuple[int, int]] = {}
+            oldest[member] = NO_EPOCH
+    return oldest
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reserved:
+    """Permits that members may still spend by earlier documents.
+
+    Attributes:
+        live: of each live member, one row a member.
+        others: of those not live, and until when.
+        until_ms: the last date of all.
+    """
+
+    live: Ints
+    others: Mapping[Member, tuple[int, int]]
+    until_ms: int
+
+
+def reserved_permits(
+    promises: Iterable[Promises],
+    oldest: Mapping[Member, int],
+    live: Mapping[Member, int],
+    *,
+    start_ms: int,
+    window_ms: int,
+) -> Reserved:
+    """Return what may be spent in windows from ``start_ms`` on, the largest promise of each.
+
+    Args:
+        promises: of all unexpired documents.
+        oldest: as `oldest_epochs` says; who is not in it may go by any.
+        live: members to their rows, in the order of the rows.
+        start_ms: start of the first window planned.
+        window_ms: length of a window.
+    """
+    members = list(live)
+    oldest_of_row = ints(map(oldest.get, members, repeat(0)))
+    permits = zeros(len(members))
+    others: dict[Member, tuple[int, int]] = {}
+    last_until_ms = 0
     for promised in promises:
-        if start_ms + window_ms > promised.until_ms:
+        until_ms, capacity = promised.until_ms, promised.line.terms.capacity
+        if start_ms + window_ms > until_ms:
             continue
-        concerned = [list(promised.line.by_member.keys() - members.keys())]
-        concerned += [known for epoch, known in by_epoch.items() if epoch <= promised.epoch]
-        entry_of, capacity = promised.line.by_member.get, promised.line.terms.capacity
-        for member in chain.from_iterable(concerned):
-            entry = entry_of(member)
-            if entry is None or not entry.safe_points:
+        entry_of = promised.line.by_member
+        # Most have acknowledged the newest, so that an older document concerns few.
+        rows = np.flatnonzero(oldest_of_row <= promised.epoch)
+        holders = map(members.__getitem__, rows.tolist())
+        safe_points = safe_points_of(map(entry_of.get, holders, repeat(NO_ENTRY)))
+        given = safe_points.astype(kind_for(capacity * POINTS)) * capacity // POINTS
+        permits[rows] = np.maximum(permits[rows], given)
+        if given.any():
+            last_until_ms = max(last_until_ms, until_ms)
+        for member in filterfalse(live.__contains__, entry_of):
+            if oldest.get(member, 0) > promised.epoch:
                 continue
-            permits = safe_permits(capacity, entry.safe_points)
-            if not permits:
-                continue
-            known_permits, known_until_ms = reserved.get(member, _NOTHING)
-            reserved[member] = (
-                max(known_permits, permits),
-                max(known_until_ms, promised.until_ms),
-            )
-    return reserved
+            may_spend = safe_permits(capacity, entry_of[member].safe_points)
+            if may_spend:
+                known_permits, known_until_ms = others.get(member, _NOTHING)
+                others[member] = (max(known_permits, may_spend), max(known_until_ms, until_ms))
+                last_until_ms = max(last_until_ms, until_ms)
+    return Reserved(permits, others, last_until_ms)
 
 
-def reserved_points(permits: Mapping[Member, int], capacity: int) -> tuple[dict[Member, int], bool]:
-    """Return member to reserved points, and whether nobody else may be given any.
+def reserved_points(reserved: Reserved, capacity: int) -> tuple[Ints, Ints, bool]:
+    """Return points reserved for the live and the others, and whether nobody else may get any.
 
     ``ceil(F·10^9 / C)`` points always give F permits. Where that does not fit (the capacity was
     lowered), each gets ``floor(F·10^9 / max(C, ΣF))``, which never gives more than F, and nobody
     anything else: the window's bound is then max(C, ΣF).
     """
-    total = sum(permits.values())
-    if capacity > 0:
-        points = {
-            member: points_for_permits(wanted, capacity) for member, wanted in permits.items()
-        }
-        if sum(points.values()) <= POINTS:
-            return points, False
-    bound = max(capacity, total)
-    if bound == 0:
-        return {}, False
-    return {member: wanted * POINTS // bound for member, wanted in permits.items()}, True
+    count = len(reserved.live)
+    permits = np.concatenate((reserved.live, ints(most for most, _ in reserved.others.values())))
+    points, is_full = points_of(permits, capacity), False
+    if int(permits.max(initial=0)) > capacity or total(points) > POINTS:
+        bound, is_full = max(capacity, total(permits)), True
+        points = (permits.astype(LARGE) * POINTS // bound).astype(permits.dtype)
+    return points[:count], points[count:], is_full
 
 
-def gives_permits(documents: Iterable[Document], destination: str, now_ms: int) -> bool:
+def gives_permits(promises: Iterable[Promises], now_ms: int) -> bool:
     """Say whether any document still gives or promises permits of a destination at ``now_ms``."""
-    for document in documents:
-        for shares in document.destinations:
-            terms = shares.terms
-            if terms.destination != destination or terms.capacity == 0 or not shares.entries:
-                continue
-            covered_until_ms = terms.until_window * terms.window_seconds * 1000
-            if max(covered_until_ms, promise_until_ms(document, terms)) > now_ms:
-                return True
+    for promised in promises:
+        terms = promised.line.terms
+        if terms.capacity == 0 or not promised.line.entries:
+            continue
+        covered_until_ms = terms.until_window * terms.window_seconds * 1000
+        if max(covered_until_ms, promised.until_ms) > now_ms:
+            return True
     return False

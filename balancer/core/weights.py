@@ -9,7 +9,9 @@ import re
 from collections.abc import Mapping, Sequence
 from fnmatch import translate
 
-from balancer.core.columns import Ints, ints
+import numpy as np
+
+from balancer.core.columns import SMALL, Ints, ints
 from balancer.core.model import MemberRecord, WeightRule
 from worker_sdk.wire.distribution import Member
 
@@ -24,7 +26,7 @@ def weights_of(
     Names are compared byte for byte, as everywhere.
     """
     if not rules:
-        return ints([1] * len(members))
+        return np.ones(len(members), dtype=SMALL)
     compiled = [
         (rule.weight, rule.group, None if rule.host is None else re.compile(translate(rule.host)))
         for rule in rules

@@ -138,20 +138,20 @@ def what_is_learned_by_heart_is_always_repeated(patch: Patch) -> None:
 
 @leaves_out("7", LATE_ROUNDS)
 def releases_count_at_once(patch: Patch) -> None:
-    real = reservations.reserved_permits
+    real = reservations.oldest_epochs
 
-    def lax(promises: Any, members: Any, **rest: Any) -> Any:
+    def lax(members: Any, published_ms: Any, *, start_ms: int) -> Any:
         seen = {
             member: replace(
                 record,
-                acknowledged_ms=min(record.acknowledged_ms, rest["start_ms"] - 1),
+                acknowledged_ms=min(record.acknowledged_ms, start_ms - 1),
                 left_ms=None if record.left_ms is None else 0,
             )
             for member, record in members.items()
         }
-        return real(promises, seen, **rest)
+        return real(seen, published_ms, start_ms=start_ms)
 
-    patch.setattr(destination_plan, "reserved_permits", lax)
+    patch.setattr(planner, "oldest_epochs", lax)
 
 
 @leaves_out("7", LEAVERS)
@@ -186,14 +186,19 @@ def a_killed_members_interval_is_inherited(patch: Patch) -> None:
 
 @leaves_out("8", RARE_READERS)
 def nothing_is_reserved(patch: Patch) -> None:
-    patch.setattr(destination_plan, "reserved_permits", lambda *_, **__: {})
+    real = reservations.reserved_permits
+    patch.setattr(
+        destination_plan, "reserved_permits", lambda _, *given, **rest: real((), *given, **rest)
+    )
 
 
 @leaves_out("8, 12", RARE_READERS)
 def only_the_newest_document_is_reserved(patch: Patch) -> None:
-    real = reservations.promises_of
+    real = reservations.reserved_permits
     patch.setattr(
-        destination_plan, "promises_of", lambda documents, name: real(documents[:1], name)
+        destination_plan,
+        "reserved_permits",
+        lambda promises, *given, **rest: real(promises[:1], *given, **rest),
     )
 
 
@@ -208,18 +213,17 @@ def reservations_end_with_the_reports(patch: Patch) -> None:
     real = destination_plan.plan_destination
 
     def lax(*args: Any, **kwargs: Any) -> destination_plan.Outcome:
-        live = kwargs["accounts"]
+        live = set(kwargs["accounts"].members)
         kept = [
             replace(
-                document,
-                destinations=tuple(
-                    replace(line, entries=tuple(e for e in line.entries if e.member in live))
-                    for line in document.destinations
+                known,
+                line=replace(
+                    known.line, entries=tuple(e for e in known.line.entries if e.member in live)
                 ),
             )
-            for document in kwargs["documents"]
+            for known in kwargs["promises"]
         ]
-        return real(*args, **{**kwargs, "documents": kept})
+        return real(*args, **{**kwargs, "promises": kept})
 
     patch.setattr(planner, "plan_destination", lax)
 
@@ -237,20 +241,20 @@ def the_gone_get_no_hold(patch: Patch) -> None:
 def reserved_points_are_rounded_down(patch: Patch) -> None:
     patch.setattr(
         reservations,
-        "points_for_permits",
-        lambda permits, capacity: permits * POINTS // capacity,
+        "points_of",
+        lambda permits, capacity: permits * (POINTS if capacity else 0) // max(1, capacity),
     )
 
 
 @leaves_out("8", LIARS)
 def an_epoch_never_published_acknowledges(patch: Patch) -> None:
-    real = reservations.reserved_permits
+    real = reservations.oldest_epochs
 
-    def lax(promises: Any, members: Any, **kwargs: Any) -> Any:
+    def lax(members: Any, _: Any, *, start_ms: int) -> Any:
         epochs = {record.acknowledged_epoch: 0 for record in members.values()}
-        return real(promises, members, **{**kwargs, "published_ms": epochs})
+        return real(members, epochs, start_ms=start_ms)
 
-    patch.setattr(destination_plan, "reserved_permits", lax)
+    patch.setattr(planner, "oldest_epochs", lax)
     # Nor does the database mind whether an epoch is on record.
     patch.setattr(shard_module.Shard, "is_on_record", lambda *_: True)
 
@@ -284,15 +288,12 @@ def points_are_reserved_instead_of_permits(patch: Patch) -> None:
         capacity = kwargs["terms"].capacity
         rescaled = [
             replace(
-                document,
-                destinations=tuple(
-                    replace(line, terms=replace(line.terms, capacity=capacity))
-                    for line in document.destinations
-                ),
+                known,
+                line=replace(known.line, terms=replace(known.line.terms, capacity=capacity)),
             )
-            for document in kwargs["documents"]
+            for known in kwargs["promises"]
         ]
-        return real(*args, **{**kwargs, "documents": rescaled})
+        return real(*args, **{**kwargs, "promises": rescaled})
 
     patch.setattr(planner, "plan_destination", lax)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from balancer.core.model import MemberRecord
-from balancer.core.reservations import promises_of, reserved_permits
+from balancer.core.reservations import oldest_epochs, promises_of, reserved_permits
 from worker_sdk.wire.distribution import DestinationShares, Document, Entry, Terms
 from worker_sdk.wire.shares import POINTS
 
@@ -27,14 +27,16 @@ DOCUMENTS = [document(7, 20, T0 + 600), document(6, 50, T0 + 400), document(5, 9
 
 def reserved(acknowledged_epoch: int, seen_ms: int, documents: list[Document]) -> int:
     record = MemberRecord(*MEMBER, None, T0, T0, None, acknowledged_epoch, seen_ms)
+    start_ms = T0 + 10 * WINDOW_MS
+    published_ms = {known.epoch: known.published_at_ms for known in documents}
     found = reserved_permits(
-        promises_of(documents, "db"),
-        {MEMBER: record},
-        start_ms=T0 + 10 * WINDOW_MS,
+        promises_of(documents)["db"],
+        oldest_epochs({MEMBER: record}, published_ms, start_ms=start_ms),
+        {MEMBER: 0},
+        start_ms=start_ms,
         window_ms=WINDOW_MS,
-        published_ms={known.epoch: known.published_at_ms for known in documents},
     )
-    return found[MEMBER][0]
+    return int(found.live[0])
 
 
 @pytest.mark.parametrize(

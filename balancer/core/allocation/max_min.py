@@ -24,7 +24,7 @@ def max_min(claims: Claims, budget_points: int) -> Division:
     points, level = waterfill(claims.lower, wanted, budget_points, claims.weight)
     rules = _rules(claims, points, wanted)
     if level is not None:
-        return Division(points, level, rules)
+        return Division(points, level, rules.tolist())
     for word, aim in (
         ("usual", claims.usual),
         ("expected", claims.expected),
@@ -35,15 +35,15 @@ def max_min(claims: Claims, budget_points: int) -> Division:
     ):
         before = points
         points, is_used_up = approach(before, wants(aim), budget_points)
-        for row in np.flatnonzero(points > before):
-            rules[row] = word
+        rules[points > before] = word
         if is_used_up:
-            return Division(points, None, rules)
+            return Division(points, None, rules.tolist())
     room = np.where(claims.silent, 0, np.maximum(claims.most - points, 0))
-    return Division(spread(points, budget_points - total(points), room, claims.weight), None, rules)
+    points = spread(points, budget_points - total(points), room, claims.weight)
+    return Division(points, None, rules.tolist())
 
 
-def _rules(claims: Claims, points: np.ndarray, wanted: np.ndarray) -> list[str]:
+def _rules(claims: Claims, points: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     words = np.full(len(points), "asked", dtype=object)
     words[claims.is_foreseen] = "foreseen"
     words[points < wanted] = "level"
@@ -51,5 +51,4 @@ def _rules(claims: Claims, points: np.ndarray, wanted: np.ndarray) -> list[str]:
     words[(points > wanted) & (points <= claims.reserved)] = "reserved"
     words[(wanted >= claims.most) & (points >= claims.most)] = "maximum"
     words[claims.silent] = "silent"
-    listed: list[str] = words.tolist()
-    return listed
+    return words
