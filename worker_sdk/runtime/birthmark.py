@@ -13,7 +13,7 @@ import sys
 from typing import Final, Protocol
 
 _WIPE_ON_FORK: Final = 18
-"""MADV_WIPEONFORK of Linux 4.14 and newer; Python knows its name from 3.13 on at the earliest."""
+"""MADV_WIPEONFORK of Linux 4.14 and newer, for which Python up to 3.13 has no name."""
 
 _NO_ADVICE: Final = 0x7FFF
 
