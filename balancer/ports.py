@@ -1,8 +1,8 @@
 """What the use cases need of the outside, as protocols.
 
-Decides nothing. Adapters implement these; fakes for tests do too, and one contract suite a port
-runs over both. Every call that waits is bounded by its adapter and fails with a `BalancerError`
-(`UnavailableError` where trying again later can help). Instants are Unix milliseconds.
+Decides nothing. One contract suite a port runs over adapters and fakes. Every call that waits is
+bounded by its adapter and fails with a `BalancerError` (`UnavailableError` where trying again later
+can help). Instants are Unix milliseconds.
 """
 
 from __future__ import annotations
@@ -61,13 +61,14 @@ class LogPosition:
     Attributes:
         partitions: which it reads.
         lag_records: how many records wait in those.
-        is_assigned: whether the group has told it which; it may be none, where readers are more
-            than partitions.
+        is_assigned: whether the group has told it which; with more readers than partitions, none.
+        silent_ms: for how long the most silent of them has not answered, be it with nothing.
     """
 
     partitions: tuple[int, ...]
     lag_records: int
     is_assigned: bool
+    silent_ms: int = 0
 
 
 class UsageLog(Protocol):
@@ -148,8 +149,7 @@ class LeaseRecord:
         epoch: largest epoch recorded.
         valid_until_ms: latest instant until which any recorded document gives permits (validity and
             on_expiry included); 0 for none.
-        memory: the planner's memory as of that epoch; empty where the asker does not hold the
-            lease, or said that it knows it under this number.
+        memory: the planner's as of that epoch; empty where it is not held, or known already.
     """
 
     shard: int

@@ -1,6 +1,6 @@
-"""From the log to the repository: validate, store, and only then move the offset.
+"""From the log to the repository: judge, store, and only then move the offset.
 
-Decides what is accepted of each message and what happens when storing fails. Knows no driver:
+Decides what is read and stored at once, and what happens when storing fails. Knows no driver:
 decoding, the log and the repository are given. Reads are decoded and stored in bounded pieces, one
 of which is stored while the next is read and decoded; so memory is bounded whatever waits in the
 log, and while the repository is away one piece more is read and no more.
@@ -11,132 +11,34 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
-from operator import attrgetter
+from dataclasses import replace
 from typing import Final
 
 from balancer.app import catalogue
-from balancer.app.agenda import largest_epoch_by
+from balancer.app.judging import Decode, Judged, Refusal, judge
 from balancer.core.learning import IngestView
 from balancer.errors import BalancerError, RefusedError, UnavailableError
 from balancer.ports import AcceptedBatch, Clock, Metrics, Repository, UsageLog, UsageRecord
-from worker_sdk.errors import RejectReason, WireError
-from worker_sdk.wire.usage import DecodedBatch, MemberState, UsageBatch
+from worker_sdk.errors import RejectReason
+from worker_sdk.wire.usage import MemberState, UsageBatch
 
 MAX_RECORDS: Final = 2_000
 WAIT_MS: Final = 200
-FUTURE_MAX_MS: Final = 10_000
 RETRY_FIRST_SECONDS: Final = 0.2
 RETRY_MOST_SECONDS: Final = 5.0
 
 PIECE_ROWS: Final = 20_000
 """A piece is stored once it has so many rows; the last message may take it to twice that."""
 
+SILENT_LEAST_MS: Final = 5_000
+"""An empty partition answers twice a second; one that says nothing for so long may hold reports."""
+
 TURN_BYTES: Final = 8 * 1024
 """Whoever else has something to do has a turn after so much was decoded: a millisecond or two."""
 
 _log = logging.getLogger("balancer.ingest")
 
-Decode = Callable[[UsageRecord], DecodedBatch | None]
 Accepted = tuple[UsageRecord, AcceptedBatch]
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """A message, or a tuple of one, that is not stored."""
-
-    reason: RejectReason
-    detail: str
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """What became of one message: what of it is stored, and what is refused.
-
-    Attributes:
-        accepted: what is to be stored; None for nothing.
-        refused: each message or tuple left out.
-        clamped: how many instants were set back.
-        expired: how many tuples were past the TTL.
-        skipped: it was backlog whose age nobody can tell.
-    """
-
-    accepted: AcceptedBatch | None
-    refused: tuple[Refusal, ...] = ()
-    clamped: int = 0
-    expired: int = 0
-    skipped: bool = False
-
-
-def judge(record: UsageRecord, decode: Decode, *, now_ms: int, ttl_ms: int) -> Judged:
-    """Decide what of one message is stored.
-
-    Instants more than ten seconds ahead of the trusted clock are set back to it. Epochs that no
-    shard can have reached yet acknowledge nothing and are refused, each by itself. A message past
-    the TTL still says goodbye or acknowledges, but its accounts are out of date and left out. Where
-    the topic does not tell when a message was appended, it lives from its arrival, so that what lay
-    there already at start is skipped: it may be of any age.
-    """
-    if record.appended_ms is None and record.backlog:
-        return Judged(None, skipped=True)
-    if record.unreadable:
-        detail = "the log's client cannot take the record apart"
-        return Judged(None, (Refusal(RejectReason.BAD_COMPRESSION, detail),))
-    try:
-        decoded = decode(record)
-    except WireError as error:
-        return Judged(None, (Refusal(error.reason, str(error)),))
-    except Exception as error:  # a fault of ours costs this message, not those behind it
-        _log.exception("a message could not be decoded", extra={"action": "decode"})
-        detail = f"decoding failed with {type(error).__name__}"
-        return Judged(None, (Refusal(RejectReason.INCONSISTENT, detail),))
-    if decoded is None:
-        return Judged(None)
-    seen_ms = now_ms if record.appended_ms is None else record.appended_ms
-    batch, clamped = _clamp(decoded.batch, seen_ms + FUTURE_MAX_MS, seen_ms)
-    batch, impossible = _without_impossible_epochs(batch, largest_epoch_by(now_ms))
-    expired = 0
-    if now_ms - seen_ms >= ttl_ms:
-        expired = len(batch.tuples)
-        batch = replace(batch, tuples=())
-    refused = tuple(Refusal(bad.reason, bad.message) for bad in decoded.rejected)
-    return Judged(AcceptedBatch(batch, seen_ms, now_ms), refused + impossible, clamped, expired)
-
-
-def _clamp(batch: UsageBatch, latest_ms: int, seen_ms: int) -> tuple[UsageBatch, int]:
-    newest_ms = max(map(_instant_ms, batch.tuples), default=batch.sent_at_ms)
-    if newest_ms <= latest_ms and batch.sent_at_ms <= latest_ms:
-        return batch, 0
-    late = sum(entry.instant_ms > latest_ms for entry in batch.tuples)
-    late += batch.sent_at_ms > latest_ms
-    tuples = tuple(
-        entry._replace(
-            instant_ms=seen_ms,
-            from_ms=seen_ms - (entry.instant_ms - entry.from_ms),
-        )
-        if entry.instant_ms > latest_ms
-        else entry
-        for entry in batch.tuples
-    )
-    sent_at_ms = seen_ms if batch.sent_at_ms > latest_ms else batch.sent_at_ms
-    return replace(batch, tuples=tuples, sent_at_ms=sent_at_ms), late
-
-
-_instant_ms: Final = attrgetter("instant_ms")
-
-
-def _without_impossible_epochs(
-    batch: UsageBatch, largest: int
-) -> tuple[UsageBatch, tuple[Refusal, ...]]:
-    if max(batch.epochs.values(), default=0) <= largest:
-        return batch, ()
-    impossible = [shard for shard, epoch in batch.epochs.items() if epoch > largest]
-    epochs = {shard: epoch for shard, epoch in batch.epochs.items() if epoch <= largest}
-    refused = tuple(
-        Refusal(RejectReason.BAD_NUMBER, f"no epoch of shard {shard} can be over {largest} yet")
-        for shard in impossible
-    )
-    return replace(batch, epochs=epochs), refused
 
 
 def _rows(batch: UsageBatch) -> int:
@@ -201,6 +103,7 @@ class Ingest:
         self._last_batch_ms: int | None = None
         self._oldest_waiting_ms: int | None = None
         self._current_ms: int | None = None
+        self._unheard_ms: int | None = None
         self._partitions: tuple[int, ...] = ()
         self._caught_up = False
         self._told_arrival_time = False
@@ -210,9 +113,11 @@ class Ingest:
     def view(self) -> IngestView:
         """Return what learning is decided from.
 
-        Who has partitions and neither reads from them nor finds them empty is behind by that time.
+        Who has partitions and neither reads from them nor finds them empty is behind by that time,
+        and so is who hears nothing of one of them for long, whatever the others give.
         """
-        since_ms = [self._oldest_waiting_ms, self._current_ms if self._partitions else None]
+        current_ms = self._current_ms if self._partitions else None
+        since_ms = [self._oldest_waiting_ms, current_ms, self._unheard_ms]
         now_ms = self._clock.now_ms()
         oldest_ms = min((at_ms for at_ms in since_ms if at_ms is not None), default=now_ms)
         return IngestView(self._last_batch_ms, max(0, now_ms - oldest_ms), self._caught_up)
@@ -383,6 +288,8 @@ class Ingest:
     async def _look_at_lag(self, asked_ms: int, *, empty: bool) -> None:
         position = await self._usage_log.position()
         self._partitions = position.partitions
+        is_silent = position.silent_ms >= SILENT_LEAST_MS
+        self._unheard_ms = self._clock.now_ms() - position.silent_ms if is_silent else None
         if position.lag_records == 0 or not empty:
             self._current_ms = asked_ms
         self._metrics.gauge(catalogue.LAG_RECORDS, position.lag_records)

@@ -49,3 +49,5 @@ def set_up_logs(level: str, form: str) -> None:
     logging.getLogger("balancer").setLevel(level.upper())
     # It says each refused connection several times a second; readiness says it once.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+    # With a traceback, each time that it cannot connect again; whoever asks the pool says it too.
+    logging.getLogger("asyncpg.pool").setLevel(logging.ERROR)

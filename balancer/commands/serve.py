@@ -13,7 +13,7 @@ import shlex
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import click
 
@@ -44,6 +44,8 @@ def serve(*, config_file: Path | None, embedded: bool, data_dir: Path | None) ->
     Waits for dependencies that are absent at start and says which. Ends within ten seconds on
     SIGTERM or Ctrl-C. `permit-balancer doctor` says what is missing.
     """
+    # Until the loop has its own: to be told to stop while starting is to stop, in order.
+    signal.signal(signal.SIGTERM, _leave)
     from balancer.commands.logs import set_up_logs  # noqa: PLC0415
     from balancer.commands.open_files import room_for_waiters, warn_of_less_room  # noqa: PLC0415
     from balancer.commands.process import prepare_process  # noqa: PLC0415
@@ -70,6 +72,10 @@ def serve(*, config_file: Path | None, embedded: bool, data_dir: Path | None) ->
                     click.echo(line, err=True)
 
         asyncio.run(_run(lambda stop: Service(settings).run(stop, started)))
+
+
+def _leave(_number: int, _frame: object) -> NoReturn:
+    raise SystemExit(0)
 
 
 async def _run(serving: Callable[[asyncio.Event], object]) -> None:

@@ -155,6 +155,7 @@ class UsageLogContract:
         log = topic.reader()
         await log.start()
         assert await log.read(max_records=10, wait_ms=50) == []
+        assert (await log.position()).silent_ms < 1_000
         await log.stop()
 
     async def test_a_log_that_is_not_started_or_was_stopped_says_so(self, topic: Topic) -> None:

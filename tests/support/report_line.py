@@ -17,7 +17,8 @@ from balancer.adapters.kafka.usage_log import KafkaUsageLog
 from balancer.adapters.postgres.repository import PostgresRepository
 from balancer.adapters.postgres.schema import migrate
 from balancer.app import catalogue
-from balancer.app.ingest import Decode, Ingest
+from balancer.app.ingest import Ingest
+from balancer.app.judging import Decode
 from balancer.embedded import KafkaServer
 from balancer.ports import Clock
 from tests.support.ingest_doubles import Counts, SystemClock

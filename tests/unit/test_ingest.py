@@ -12,7 +12,8 @@ from balancer.adapters.kafka.compression import decode_record
 from balancer.app import catalogue
 from balancer.app import ingest as ingest_module
 from balancer.app.agenda import largest_epoch_by
-from balancer.app.ingest import Ingest, judge
+from balancer.app.ingest import Ingest
+from balancer.app.judging import judge
 from balancer.errors import BalancerError, RefusedError, SchemaError, UnavailableError
 from balancer.ports import AcceptedBatch, UsageRecord
 from tests.support.fakes_repository import FakeRepository

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from balancer.adapters.kafka.compression import decode_record
-from balancer.app.ingest import Ingest
+from balancer.app.ingest import SILENT_LEAST_MS, Ingest
 from balancer.errors import UnavailableError
-from balancer.ports import UsageRecord
+from balancer.ports import LogPosition, UsageRecord
 from tests.support.fakes_repository import FakeRepository
 from tests.support.fakes_usage_log import FakeTopic, FakeUsageLog
 from tests.support.ingest_doubles import Counts
@@ -21,9 +22,13 @@ WAIT_SECONDS = 10
 
 
 class Stalling(FakeUsageLog):
-    """Reads nothing though records wait, as long as it stalls."""
+    """Reads nothing though records wait, as long as it stalls; one partition may be silent."""
 
     stalls = False
+    silent_ms = 0
+
+    async def position(self) -> LogPosition:
+        return replace(await super().position(), silent_ms=self.silent_ms)
 
     async def read(self, *, max_records: int, wait_ms: int) -> Sequence[UsageRecord]:
         if self.stalls:
@@ -68,6 +73,21 @@ async def test_who_cannot_read_what_waits_is_behind_by_the_time_since_it_could()
     bench.clock.ms += 7_000
     assert await bench.look() == 7_000
     bench.log.stalls = False
+    assert await bench.look() == 0
+    bench.stop.set()
+    await running
+
+
+async def test_who_hears_nothing_of_one_partition_is_behind_though_others_give_records() -> None:
+    bench = Bench(partitions=2)
+    running = asyncio.create_task(bench.ingest.run(bench.stop))
+    bench.log.silent_ms = SILENT_LEAST_MS - 1  # a slow answer
+    bench.topic.append(b"no report", partition=0)
+    assert await bench.look() == 0
+    bench.log.silent_ms = 70_000
+    bench.topic.append(b"no report", partition=0)
+    assert await bench.look() == 70_000
+    bench.log.silent_ms = 0
     assert await bench.look() == 0
     bench.stop.set()
     await running

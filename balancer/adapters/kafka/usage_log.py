@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -98,6 +98,7 @@ class KafkaUsageLog:
         self._producer: AIOKafkaProducer | None = None
         self._backlog_ends: dict[int, int] = {}
         self._reject_again_at = 0.0
+        self._answers: dict[TopicPartition, tuple[int | None, float]] = {}
         self._assignment = _Assignment()
 
     async def start(self) -> None:
@@ -217,7 +218,24 @@ class KafkaUsageLog:
                 # Not fetched yet: nobody knows, so it counts as behind.
                 lag += 1 if end is None else max(0, end - await consumer.position(place))
         partitions = tuple(sorted(place.partition for place in assigned))
-        return LogPosition(partitions, lag, is_assigned=self._assignment.is_told)
+        silent_ms = self._silent_ms(consumer, assigned)
+        return LogPosition(
+            partitions, lag, is_assigned=self._assignment.is_told, silent_ms=silent_ms
+        )
+
+    def _silent_ms(self, consumer: AIOKafkaConsumer, assigned: Iterable[TopicPartition]) -> int:
+        """Return for how long the most silent partition has not answered a fetch without a fault.
+
+        The client tries again for ever where the answer is a fault, and says nothing of it.
+        """
+        now = asyncio.get_running_loop().time()
+        answers: dict[TopicPartition, tuple[int | None, float]] = {}
+        for place in assigned:
+            answered = consumer.last_poll_timestamp(place)
+            before, since = self._answers.get(place, (answered, now))
+            answers[place] = (answered, since if answered == before else now)
+        self._answers = answers
+        return int(1000 * (now - min((since for _, since in answers.values()), default=now)))
 
     async def reject(self, record: UsageRecord, reason: RejectReason, detail: str) -> None:
         """See the port."""
