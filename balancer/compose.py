@@ -201,7 +201,11 @@ class Service:
             closing.callback(self._store.close)
             closing.push_async_callback(self._close_repository)
             address = await self._http.start(
-                Address(self._settings.http_host, self._settings.http_port)
+                Address(
+                    self._settings.http_host,
+                    self._settings.http_port,
+                    shared=self._settings.http_share_port,
+                )
             )
             closing.push_async_callback(self._http.stop)
             if not await _unless(stop, self._begin()):

@@ -44,6 +44,7 @@ EXAMPLES: Final = {
     "http_port": "8080",
     "http_token": "a-long-random-text",
     "http_waiters_max": "20000",
+    "http_share_port": "true",
     "round_seconds": "60",
     "ttl_seconds": "180",
     "shards": "16",
@@ -90,6 +91,7 @@ class Settings(BaseSettings):
     http_port: Annotated[int, Field(ge=0, le=65_535)] = 8080
     http_token: Annotated[SecretStr, Field(min_length=8)] | None = None
     http_waiters_max: Annotated[int, Field(ge=1, le=1_000_000)] = 20_000
+    http_share_port: bool = False
     round_seconds: Seconds = 60
     ttl_seconds: Seconds = 180
     shards: Annotated[int, Field(ge=1, le=SHARDS_MAX)] = 16

@@ -13,6 +13,7 @@ import pytest
 
 from balancer.adapters.http import connections as connections_module
 from balancer.adapters.http import server as server_module
+from balancer.adapters.http.server import Address
 from tests.support.http_face import Served, until_waiting
 from tests.unit.test_view import document
 from worker_sdk.wire.distribution import DestinationShares, Document, Entry, Terms
@@ -190,3 +191,16 @@ async def test_ten_thousand_waiters_hear_of_a_change_and_others_are_answered_mea
     tags = {task.result().tag for task in waiting if task.result() is not None}  # type: ignore[union-attr]  # seen just there
     assert len(tags) == WAITERS
     await until_waiting(served, 0)
+
+
+async def test_several_servers_share_a_port_where_they_are_told_to(make_served: Any) -> None:
+    one: Served = await make_served()
+    other: Served = await make_served()
+    await one.server.stop()
+    await other.server.stop()
+    address = await one.server.start(Address("127.0.0.1", 0, shared=True))
+    await other.server.start(Address("127.0.0.1", address.port, shared=True))
+    await one.server.stop()
+    url = f"http://127.0.0.1:{address.port}/healthz"
+    async with aiohttp.ClientSession() as session, session.get(url) as told:
+        assert told.status == 200, "the other one answers on"

@@ -30,10 +30,11 @@ BACKLOG: Final = 1_024
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where to listen; port 0 takes any free one."""
+    """Where to listen; port 0 takes any free one, a shared one has room for other processes."""
 
     host: str
     port: int
+    shared: bool = False
 
 
 class _Malformed(logging.Filter):
@@ -85,7 +86,13 @@ class HttpServer:
         )
         runner = web.ServerRunner(connections, shutdown_timeout=STOP_SECONDS)
         await runner.setup()
-        site = web.TCPSite(runner, address.host, address.port, backlog=BACKLOG)
+        site = web.TCPSite(
+            runner,
+            address.host,
+            address.port,
+            backlog=BACKLOG,
+            reuse_port=True if address.shared else None,
+        )
         try:
             await site.start()
         except OSError as error:
