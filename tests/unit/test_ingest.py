@@ -19,25 +19,14 @@ from balancer.ports import AcceptedBatch, UsageRecord
 from tests.support.fakes_repository import FakeRepository
 from tests.support.fakes_usage_log import FakeTopic, FakeUsageLog
 from tests.support.ingest_doubles import Counts
+from tests.support.service_doubles import T0, ManualClock
 from tests.support.waiting import until
 from worker_sdk.errors import RejectReason
 from worker_sdk.wire.limits import EPOCH_MAX
 from worker_sdk.wire.usage import DecodedBatch, MemberState, UsageBatch, UsageTuple, encode_batch
 
-T0 = 1_800_000_000_000
 TTL_MS = 180_000
 WAIT_SECONDS = 10
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.ms = T0
-
-    def now_ms(self) -> int:
-        return self.ms
-
-    def monotonic_ms(self) -> int:
-        return self.ms
 
 
 def account(destination: str = "db", instant_ms: int = T0, used: int = 5) -> UsageTuple:
@@ -61,7 +50,7 @@ class Bench:
         self.topic = FakeTopic(clock_ms=clock_ms)
         self.log = FakeUsageLog(self.topic)
         self.repository = FakeRepository()
-        self.clock = Clock()
+        self.clock = ManualClock()
         self.metrics = Counts()
         self.changed: list[set[str]] = []
         self.stop = asyncio.Event()
