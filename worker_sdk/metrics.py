@@ -238,6 +238,16 @@ _BY_CLIENT: Final[tuple[tuple[Measure, OfClient], ...]] = (
     ),
     (
         Measure(
+            "permit_client_clock_ahead_seconds",
+            "gauge",
+            "seconds",
+            (),
+            "That the clock is ahead of those of the answers at least; below 0 if behind",
+        ),
+        lambda state: [((), state.clock_ahead_seconds)],
+    ),
+    (
+        Measure(
             "permit_client_documents_total",
             "counter",
             "documents",

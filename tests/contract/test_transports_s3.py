@@ -16,7 +16,9 @@ import pytest
 from balancer.embedded import S3Part
 from tests.golden import examples
 from tests.support.real_clients import s3_client
+from worker_sdk.core.clockcheck import ClockCheck
 from worker_sdk.errors import ConfigurationError, TransportError
+from worker_sdk.runtime.clocks import SystemClock
 from worker_sdk.transports import s3 as s3_module
 from worker_sdk.transports.base import Identity
 from worker_sdk.transports.s3 import S3Source, parse_s3_url
@@ -166,6 +168,12 @@ def test_shares_come_from_a_real_store_and_only_what_is_not_held(
     reading = source.read({}, 0)
     own = read_own_shares(encode_document(examples.DOCUMENT), IDENTITY.host, IDENTITY.instance)
     assert reading.shares == own
+    assert IDENTITY.instance in (reading.instances or ())
+    clock, check = SystemClock(), ClockCheck()
+    for dated in reading.dates:
+        check.note(dated)
+    assert check.ahead_ms(clock.wall_ms(), clock.mono_ms()) == 0
+    assert check.ahead_ms(clock.wall_ms() - 3_000, clock.mono_ms()) < -1_000
     assert epochs(source, {SHARD: 4711}) == []
     publish(of_epoch(4713), of_epoch(4712), examples.DOCUMENT)
     assert epochs(source, {SHARD: 4711}) == [4712, 4713]

@@ -21,12 +21,14 @@ SHARES_KEPT_MAX: Final = 64
 class Mode(StrEnum):
     """On what ground a member spends.
 
-    STARTING: no document has begun yet. FRESH: a document covers the window. STALE: none does, the
+    STARTING: no document has begun yet. FRESH: a document covers the window. SKEWED: one does, but
+    the clock is off by more than the guard, and only its safe points count. STALE: none does, the
     newest one's safe points count. EXPIRED: they do not any more, ``on_expiry`` counts.
     """
 
     STARTING = "starting"
     FRESH = "fresh"
+    SKEWED = "skewed"
     STALE = "stale"
     EXPIRED = "expired"
 
@@ -58,11 +60,12 @@ _STARTING: Final = Standing(Mode.STARTING, None, None, 0, 0, 0)
 class Ladder:
     """The documents held for one destination."""
 
-    __slots__ = ("_answer", "_fallback_from_epoch", "_is_one_length", "_shares")
+    __slots__ = ("_answer", "_fallback_from_epoch", "_is_one_length", "_shares", "skew_ms")
 
     def __init__(self) -> None:
         self._shares: list[OwnShare] = []  # newest first
         self._fallback_from_epoch = 0
+        self.skew_ms = 0
         # What was answered last: it holds for its whole window, while all documents count windows
         # of one length and none is taken that begins by then.
         self._answer = _STARTING
@@ -89,6 +92,11 @@ class Ladder:
         if not (is_later and self._is_one_length and now_ms < answer.end_ms):
             self._answer = _STARTING
         return True
+
+    def mind_skew(self, skew_ms: int) -> None:
+        """Note how far the clock is off at least."""
+        self.skew_ms = skew_ms
+        self._answer = _STARTING
 
     def superseded(self, epoch: int) -> None:
         """Give up the safe points of documents older than ``epoch``.
@@ -138,7 +146,11 @@ class Ladder:
             if share.terms.covers(window):
                 # Rule 2: the highest epoch that covers it; no entry, no permits.
                 permits = share_permits(share.terms.capacity, share.intervals, window)
-                return _standing(Mode.FRESH, share, window, permits)
+                if self.skew_ms <= share.terms.guard_ms:
+                    return _standing(Mode.FRESH, share, window, permits)
+                # What is spent in a wrong window must be reserved in every one.
+                safe = safe_permits(share.terms.capacity, share.safe_points)
+                return _standing(Mode.SKEWED, share, window, min(permits, safe))
             if begun is None and share.terms.from_window <= window:
                 begun = share
         return _STARTING if begun is None else self._fallback(begun, at_ms)

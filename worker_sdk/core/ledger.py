@@ -18,6 +18,7 @@ from worker_sdk.core.ladder import Ladder, Mode, Standing
 from worker_sdk.core.purse import PURSE_PERMITS, Purse
 from worker_sdk.core.released import Released, release_of
 from worker_sdk.core.spending import Spending
+from worker_sdk.core.waiters import Ahead
 from worker_sdk.wire.distribution import OwnShare
 from worker_sdk.wire.limits import PERMITS_MAX
 from worker_sdk.wire.shares import most_permits, share_permits, share_points, window_at
@@ -196,6 +197,18 @@ class Ledger:
             self.forget_answer()
         return taken
 
+    def mind_skew(self, skew_ms: int, now_ms: int) -> bool:
+        """Note how far the clock is off at least, and say whether that is beyond the guard.
+
+        Only safe points are spent then.
+        """
+        if skew_ms != self._ladder.skew_ms:
+            self._released.advance(now_ms)
+            self._ladder.mind_skew(skew_ms)
+            self.forget_answer()
+        newest = self._ladder.newest
+        return newest is not None and skew_ms > newest.terms.guard_ms
+
     def superseded(self, epoch: int, now_ms: int) -> None:
         """Note that ``epoch`` of the shard is held and does not name this destination."""
         self._released.advance(now_ms)
@@ -336,8 +349,8 @@ class Ledger:
             published_at_ms=None if share is None else share.published_at_ms,
         )
 
-    def opens_at_ms(self, permits: int, now_ms: int) -> int | None:
-        """Return the soonest instant at which ``permits`` can be had at once, as known now."""
+    def opens_at_ms(self, permits: int, now_ms: int, ahead: Ahead | None = None) -> int | None:
+        """Return when so many can be had at once, by who comes after others, as known now."""
         self._book()
         at_ms = now_ms
         for _ in range(WINDOWS_AHEAD_MAX):
@@ -352,9 +365,12 @@ class Ledger:
                 return at_ms
             release = release_of(standing, self._expected_permits(standing, now_ms))
             spent = self._spending.spent(standing.start_ms, standing.end_ms)
-            if spent is not None:
+            if spent is not None and at_ms < release.closes_ms:
+                if ahead is not None and release.opens_ms < release.closes_ms:
+                    spent += ahead.take(release.permits - spent)
                 opens_ms = release.reaches_at_ms(spent + permits)
-                if opens_ms is not None and max(opens_ms, at_ms) < release.closes_ms:
+                is_next = ahead is None or ahead.is_over
+                if is_next and opens_ms is not None and max(opens_ms, at_ms) < release.closes_ms:
                     return max(opens_ms, at_ms)
             at_ms = standing.end_ms
         return None
@@ -363,7 +379,9 @@ class Ledger:
         # A later window not covered yet will most likely be covered in time, by a like share.
         newest = self._ladder.newest
         is_later = standing.start_ms > now_ms
-        if standing.mode is Mode.FRESH or not is_later or newest is None:
+        if standing.mode in {Mode.FRESH, Mode.SKEWED} or not is_later or newest is None:
+            return standing.permits
+        if self._ladder.skew_ms > newest.terms.guard_ms:
             return standing.permits
         window = window_at(standing.start_ms, newest.terms.window_seconds)
         return max(standing.permits, share_permits(newest.terms.capacity, newest.intervals, window))

@@ -126,12 +126,13 @@ class Background:
         while True:
             next_ms: int | None = None
             try:
+                self._member.mind_clock()
                 next_ms = self._member.pump()
             except Exception as error:
                 self._trouble("pacer", error)
                 next_ms = 1000
-            # Not longer than a second: the wall clock may step. Without waiters until called.
-            seconds = None if next_ms is None else min(next_ms / 1000, PACER_SECONDS)
+            # Not longer than a second: the wall clock may step.
+            seconds = PACER_SECONDS if next_ms is None else min(next_ms / 1000, PACER_SECONDS)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._pacer_call.wait()

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
 from typing import Final
 
+from worker_sdk.core.clockcheck import ClockCheck
 from worker_sdk.core.engine import Engine
 from worker_sdk.core.ledger import Allowance
 from worker_sdk.core.machines import Machines
@@ -62,6 +63,8 @@ class Member:
         self.engine = Engine(options.host, instance, options.destinations, group=options.group)
         self.identity = Identity(options.host, instance, self.engine.destinations)
         self.machines = Machines(instance, round(options.flush_seconds * 1000))
+        self.clock_ahead_ms = 0
+        self._clock_check = ClockCheck()
         self.statistics = Statistics()
         self.is_closed = False
         self.on_waiting: Wake | None = None
@@ -190,7 +193,7 @@ class Member:
         """Return how long until so many permits can be had, as known now."""
         with entered(self.lock):
             now_ms = self.clock.wall_ms()
-            opens_at_ms = self.engine.opens_at_ms(destination, permits, now_ms)
+            opens_at_ms = self.engine.retry_at_ms(destination, permits, now_ms)
         return None if opens_at_ms is None else max(0, opens_at_ms - now_ms) / 1000
 
     # -- documents
@@ -210,6 +213,9 @@ class Member:
             is_crowded = reading.instances is not None and self.machines.note(
                 reading.instances, self.clock.mono_ms()
             )
+            for dated in reading.dates:
+                self._clock_check.note(dated)
+        self.mind_clock()
         if is_crowded:
             self.warn(
                 "host: %d machines seem to use the name %r; give each a PERMIT_HOST of its own",
@@ -217,6 +223,23 @@ class Member:
                 self.identity.host,
             )
         return taken
+
+    def mind_clock(self) -> None:
+        """Compare the clock with the dates of answers; beyond the guard only safe points count."""
+        with entered(self.lock):
+            now_ms = self.clock.wall_ms()
+            ahead_ms = self._clock_check.ahead_ms(now_ms, self.clock.mono_ms())
+            if ahead_ms == self.clock_ahead_ms:
+                return
+            self.clock_ahead_ms = ahead_ms
+            ledgers = [self.engine.account(name).ledger for name in self.engine.destinations]
+            skewed = [ledger.mind_skew(abs(ahead_ms), now_ms) for ledger in ledgers]
+        if any(skewed):
+            self.warn(
+                "clock: it is %.1f s %s those of the answers; only safe permits are given so long",
+                abs(ahead_ms) / 1000,
+                "ahead of" if ahead_ms > 0 else "behind",
+            )
 
     def held_epochs(self) -> Mapping[int, int]:
         """Return the newest epoch held of each shard."""

@@ -21,7 +21,7 @@ class DestinationState:
     Attributes:
         destination: its name.
         instance: the member's id; empty if the client does not run.
-        mode: ``starting``, ``fresh``, ``stale`` or ``expired``.
+        mode: ``starting``, ``fresh``, ``skewed``, ``stale`` or ``expired``.
         epoch: of the document in force; 0 for none.
         age_seconds: since that document was planned; None for none.
         window: index of the present window; None for none.
@@ -71,6 +71,8 @@ class ClientState:
         host: name of the host.
         instance: the member's id.
         machines: how many seem to use the host's name, this one included; 1 is right.
+        clock_ahead_seconds: how far the clock is ahead of those of the answers at least; negative
+            if it is behind, 0 if no difference is certain.
         epochs: newest epoch held of each shard.
         flushes_delivered: batches that arrived, hello included.
         flushes_failed: attempts that did not.
@@ -85,6 +87,7 @@ class ClientState:
     host: str
     instance: str
     machines: int
+    clock_ahead_seconds: float
     epochs: Mapping[int, int]
     flushes_delivered: int
     flushes_failed: int
@@ -104,6 +107,7 @@ def client_state(member: Member) -> ClientState:
             host=member.identity.host,
             instance=member.instance,
             machines=member.machines.count,
+            clock_ahead_seconds=member.clock_ahead_ms / 1000,
             epochs=member.engine.epochs(),
             flushes_delivered=counted.flushes_delivered,
             flushes_failed=counted.flushes_failed,

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from worker_sdk.core.clockcheck import Dated
 from worker_sdk.errors import TransportError
 from worker_sdk.wire.distribution import OwnShare
 from worker_sdk.wire.usage import UsageBatch
@@ -33,11 +34,13 @@ class Reading:
         shares: of documents not held yet, complete for each shard from the oldest on.
         failures: a cause for each thing that could not be read or taken.
         instances: all that are listed under the host's name, if that was looked for.
+        dates: of the answers, to compare clocks by.
     """
 
     shares: tuple[OwnShare, ...] = ()
     failures: tuple[str, ...] = ()
     instances: frozenset[str] | None = None
+    dates: tuple[Dated, ...] = ()
 
 
 class SendError(TransportError):

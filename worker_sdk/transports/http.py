@@ -11,11 +11,13 @@ import http.client
 import io
 import socket
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit
 
 from worker_sdk.errors import ConfigurationError, TransportError, WireError
 from worker_sdk.transports.base import Deadline, Identity, Reading
+from worker_sdk.transports.dates import Dates, mono_ms
 from worker_sdk.wire.answers import decode_host_answer
 from worker_sdk.wire.fellows import instances_in_answer
 from worker_sdk.wire.limits import ANSWER_MAX_BYTES
@@ -68,6 +70,7 @@ class HttpSource:
         self._target_of_host = f"{path}/distribution/{quoted_host(identity.host)}"
         self._target = f"{self._target_of_host}?instance={quote(identity.instance, safe='')}"
         self._answers = 0
+        self._dates = Dates()
         self._etag: str | None = None
         self._connection: http.client.HTTPConnection | None = None
 
@@ -86,8 +89,12 @@ class HttpSource:
             headers = {"Accept": "application/json", "Connection": "close"}
             if self._etag is not None and not is_of_host:
                 headers["If-None-Match"] = self._etag
+            asked_mono_ms = mono_ms()
             connection.request("GET", target, headers=headers)
-            return self._taken(connection.getresponse(), deadline, is_of_host=is_of_host)
+            answer = connection.getresponse()
+            self._dates.note(asked_mono_ms, answer.getheader("Date"), answer.getheader("Age"))
+            reading = self._taken(answer, deadline, is_of_host=is_of_host)
+            return replace(reading, dates=self._dates.take())
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise TransportError(f"balancer: {str(error) or type(error).__name__}") from error
         finally:

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from worker_sdk.errors import ConfigurationError, TransportError, WireError
 from worker_sdk.transports.base import Deadline, Identity, Reading, names_of, shards_wanted
+from worker_sdk.transports.dates import Dates, mono_ms
 from worker_sdk.wire.distribution import OwnShare, read_own_shares
 from worker_sdk.wire.fellows import instances_in_document
 from worker_sdk.wire.limits import LAYOUT_MAX_BYTES, POINTER_MAX_BYTES
@@ -128,6 +129,7 @@ class S3Source:
         self._known_keys: set[str] = set()
         self._hidden_since: float | None = None
         self._etags: dict[int, str] = {}
+        self._dates = Dates()
         self._instances: dict[int, frozenset[str]] = {}
 
     def read(self, held: Mapping[int, int], wait_seconds: float) -> Reading:
@@ -144,7 +146,8 @@ class S3Source:
             except (TransportError, WireError) as error:
                 self._etags.pop(shard, None)
                 failures.append(_cause(error))
-        return Reading(tuple(shares), tuple(failures), frozenset().union(*self._instances.values()))
+        instances = frozenset[str]().union(*self._instances.values())
+        return Reading(tuple(shares), tuple(failures), instances, self._dates.take())
 
     def interrupt(self) -> None:
         """Do nothing: every wait here is short."""
@@ -201,17 +204,24 @@ class S3Source:
     ) -> tuple[bytes, str]:
         deadline.check("reading the distribution")
         condition = {} if etag is None else {"IfNoneMatch": etag}
+        asked_mono_ms = mono_ms()
         try:
             answer = self._client.get_object(
                 Bucket=self._bucket, Key=self._prefix + key, **condition
             )
+            self._note_date(asked_mono_ms, answer)
             body = _read_body(answer["Body"], limit_bytes, deadline)
         except self._errors.ClientError as error:
+            self._note_date(asked_mono_ms, error.response)
             raise self._translated(error, key) from error
         except (self._errors.BotoCoreError, self._errors.HTTPClientError, OSError) as error:
             raise TransportError(f"S3: {error}") from error
         self._hidden_since = None
         return body, str(answer.get("ETag", ""))
+
+    def _note_date(self, asked_mono_ms: int, answer: Mapping[str, Any]) -> None:
+        headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+        self._dates.note(asked_mono_ms, headers.get("date"), headers.get("age"))
 
     def _translated(self, error: Any, key: str) -> TransportError:
         code = str(error.response.get("Error", {}).get("Code", ""))
