@@ -211,6 +211,54 @@ def test_a_permit_is_not_told_later_than_it_comes() -> None:
         assert not case.subject.try_acquire("db", 1, case.now_ms)
 
 
+def test_who_comes_later_is_told_when_those_before_it_have_theirs() -> None:
+    subject = engine()
+    subject.offer([own(capacity=10, until_window=W0 + 9)], START_MS)
+    now_ms = START_MS + 1_000
+    for caller in range(25):
+        assert subject.enqueue("db", 1, caller, now_ms, 0) is not None
+    assert subject.waiting("db") == 15, "ten were granted at once"
+    assert subject.opens_at_ms("db", 1, now_ms) == START_MS + WINDOW_MS + 250
+    assert subject.retry_at_ms("db", 5, now_ms) == START_MS + 2 * WINDOW_MS + 250
+    assert subject.retry_at_ms("db", 6, now_ms) == START_MS + 3 * WINDOW_MS + 250
+    assert subject.allowance("db", now_ms).opens_at_ms == START_MS + 2 * WINDOW_MS + 250
+
+
+def test_the_time_that_is_told_is_right_with_others_waiting_too() -> None:
+    cases, told, kept = 300, 0, 0
+    for seed in range(cases):
+        dice = random.Random(seed)
+        case = Case(dice)
+        case.spend(dice)
+        points = sum(end - start for start, end in case.intervals)
+        fewest = max(1, case.capacity * points // POINTS)
+        for caller in range(dice.randrange(20)):
+            costs = dice.randint(1, max(1, fewest // 3))
+            case.subject.enqueue("db", costs, caller, case.now_ms, 0)
+        permits = dice.choice([1, max(1, fewest // 2)])
+        opens_ms = case.subject.retry_at_ms("db", permits, case.now_ms)
+        if opens_ms is None:
+            continue
+        told += 1
+        while case.now_ms < opens_ms:
+            case.advance(min(opens_ms - case.now_ms, 500))
+            case.subject.pump("db", case.now_ms, 0)
+        kept += case.subject.account("db").take(permits, -1, case.now_ms, 0)
+    assert told >= 0.85 * cases, "the others would wait for more than an hour"
+    assert kept >= 0.99 * told
+
+
+def test_of_a_long_queue_only_a_part_is_looked_at_one_by_one() -> None:
+    subject = engine()
+    subject.offer([own(capacity=1_000, until_window=W0 + 9)], START_MS)
+    assert subject.try_acquire("db", 1_000, START_MS + 1_000)
+    for caller in range(2_500):
+        subject.enqueue("db", 1, caller, START_MS + 1_000, 0)
+    third = START_MS + 3 * WINDOW_MS + 250
+    assert subject.retry_at_ms("db", 500, START_MS + 1_000) == third
+    assert subject.retry_at_ms("db", 501, START_MS + 1_000) == third + WINDOW_MS
+
+
 def test_shares_of_a_fifth_of_a_permit_take_turns() -> None:
     members, windows = 5, 100
     bounds = [(POINTS * n // members, POINTS * (n + 1) // members) for n in range(members)]

@@ -9,12 +9,13 @@ safe for threads: the caller holds a lock.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from worker_sdk.core.account import Account
 from worker_sdk.core.ledger import Allowance
 from worker_sdk.core.report import ReportBuffer
-from worker_sdk.core.waiters import Waiter
+from worker_sdk.core.waiters import Ahead, Waiter
 from worker_sdk.errors import ConfigurationError
 from worker_sdk.wire.distribution import OwnShare
 from worker_sdk.wire.limits import BATCH_TUPLES_MAX
@@ -147,8 +148,12 @@ class Engine:
         return self._accounts[destination].ledger.refund(permits, now_ms)
 
     def allowance(self, destination: str, now_ms: int) -> Allowance:
-        """Return what may be spent now, and why."""
-        return self._accounts[destination].ledger.allowance(now_ms)
+        """Return what may be spent now, and why; ``opens_at_ms`` minds who waits."""
+        account = self._accounts[destination]
+        allowance = account.ledger.allowance(now_ms)
+        if account.queue.is_waiting:
+            return replace(allowance, opens_at_ms=self.retry_at_ms(destination, 1, now_ms))
+        return allowance
 
     def can_ever_give(self, destination: str, permits: int) -> bool:
         """Say whether waiting for so many at once can have an end, by the newest document."""
@@ -236,8 +241,13 @@ class Engine:
         return self._accounts[destination].queue.head()
 
     def opens_at_ms(self, destination: str, permits: int, now_ms: int) -> int | None:
-        """Return the soonest instant at which so many can be had at once, as known now."""
+        """Return the soonest instant at which so many can be had at once, by who is next."""
         return self._accounts[destination].ledger.opens_at_ms(permits, now_ms)
+
+    def retry_at_ms(self, destination: str, permits: int, now_ms: int) -> int | None:
+        """Return when so many can be had by who comes after all that wait now, as known now."""
+        account = self._accounts[destination]
+        return account.ledger.opens_at_ms(permits, now_ms, Ahead(account.queue))
 
     def end_delivery(self, destination: str, permits: int, mono_ms: int) -> None:
         """Note the end of a delivery that was granted without a caller."""

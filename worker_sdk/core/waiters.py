@@ -13,12 +13,16 @@ most `BARE_DELIVERY_MAX_MS`.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Hashable
+from itertools import islice
 from typing import Final
 
 WAITERS_MAX: Final = 100_000
 CALLERS_MAX: Final = 1_024
+LOOKED_AT_MAX: Final = 256
+"""So many waiters are looked at one by one to tell somebody when to come; the rest as a whole."""
+
 BARE_DELIVERY_MAX_MS: Final = 60_000
 
 
@@ -60,12 +64,14 @@ class WaitQueue:
 
     Attributes:
         waiters: first come first; for looking at only.
+        permits: what all of them want together.
     """
 
-    __slots__ = ("_gave_up_permits", "_standing_permits", "waiters")
+    __slots__ = ("_gave_up_permits", "_standing_permits", "permits", "waiters")
 
     def __init__(self) -> None:
         self.waiters: OrderedDict[Waiter, None] = OrderedDict()
+        self.permits = 0
         self._standing_permits = 0
         self._gave_up_permits = 0
 
@@ -89,10 +95,12 @@ class WaitQueue:
     def join(self, waiter: Waiter) -> None:
         """Put ``waiter`` at the end."""
         self.waiters[waiter] = None
+        self.permits += waiter.permits
 
     def serve(self, waiter: Waiter) -> None:
         """Take ``waiter`` out as granted."""
         del self.waiters[waiter]
+        self.permits -= waiter.permits
         waiter.granted = True
 
     def give_up(self, waiter: Waiter) -> int:
@@ -103,6 +111,7 @@ class WaitQueue:
         if waiter not in self.waiters:
             return 0
         del self.waiters[waiter]
+        self.permits -= waiter.permits
         if not waiter.reported:
             return waiter.permits
         self._gave_up_permits += waiter.permits
@@ -112,6 +121,7 @@ class WaitQueue:
         """Take everybody out unserved and return them."""
         waiters = list(self.waiters)
         self.waiters.clear()
+        self.permits = 0
         return waiters
 
     def report(self) -> int:
@@ -134,6 +144,35 @@ class WaitQueue:
         self._standing_permits = 0
         self._gave_up_permits = 0
         return max(0, back)
+
+
+class Ahead:
+    """Those who are served before somebody who comes now, in thought."""
+
+    __slots__ = ("_costs", "_rest")
+
+    def __init__(self, queue: WaitQueue) -> None:
+        self._costs = deque(waiter.permits for waiter in islice(queue.waiters, LOOKED_AT_MAX))
+        self._rest = queue.permits - sum(self._costs)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all of them have theirs."""
+        return not self._costs and not self._rest
+
+    def take(self, room_permits: int) -> int:
+        """Give them what a window has for them, in order; return how many they took.
+
+        Who wants more than is left of it waits for the next one, and so do all behind.
+        """
+        taken = 0
+        while self._costs and self._costs[0] <= room_permits - taken:
+            taken += self._costs.popleft()
+        if not self._costs:
+            part = max(0, min(self._rest, room_permits - taken))
+            self._rest -= part
+            taken += part
+        return taken
 
 
 class DeliveryAccount:
