@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from pathlib import Path
 from typing import Any, Final
 
 from worker_sdk.core.machines import UNKNOWN
 from worker_sdk.errors import ConfigurationError
 
-_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+_BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 
 _UWSGI_WITH_THREADS: Final = (2, 0, 27)
 """From this version on uWSGI lets threads run without being told to."""
@@ -48,7 +47,8 @@ def machine() -> str:
     tell (only Linux does), `worker_sdk.core.machines.UNKNOWN`.
     """
     try:
-        boot = _BOOT_ID.read_bytes().strip()
+        with open(_BOOT_ID, "rb") as file:  # noqa: PTH123 - pathlib would load far more than it is worth
+            boot = file.read().strip()
     except OSError:
         return UNKNOWN
     digits = hashlib.sha256(boot).hexdigest()[: len(UNKNOWN)]
