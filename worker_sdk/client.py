@@ -26,6 +26,7 @@ from worker_sdk.runtime.options import (
     options_from_environment,
 )
 from worker_sdk.runtime.states import ClientState, client_state
+from worker_sdk.wire.usage import USAGE_TOPIC
 
 FLUSH_SECONDS: Final = 60.0
 CLOSE_SECONDS: Final = 5.0
@@ -53,6 +54,7 @@ class PermitClient:
         flush_seconds: float = FLUSH_SECONDS,
         s3_endpoint_url: str | None = None,
         s3_region: str | None = None,
+        usage_topic: str = USAGE_TOPIC,
         clock: Clock | None = None,
     ) -> None:
         """Check the settings; nothing is connected before `start`.
@@ -67,6 +69,7 @@ class PermitClient:
             flush_seconds: period of reports; the balancer's round.
             s3_endpoint_url: of a store other than Amazon's.
             s3_region: if it is not in the environment.
+            usage_topic: where reports go; the balancer's ``PERMIT_KAFKA_USAGE_TOPIC``.
             clock: for tests.
 
         Raises:
@@ -81,6 +84,7 @@ class PermitClient:
             flush_seconds=flush_seconds,
             s3_endpoint_url=s3_endpoint_url,
             s3_region=s3_region,
+            usage_topic=usage_topic,
         )
         self._adopt(options, clock)
 
@@ -97,7 +101,8 @@ class PermitClient:
 
         ``PERMIT_DESTINATIONS`` (separated by commas), ``PERMIT_KAFKA_BOOTSTRAP_SERVERS``,
         ``PERMIT_DISTRIBUTION`` (or ``PERMIT_S3_BUCKET`` and ``PERMIT_S3_PREFIX``); if wanted
-        ``PERMIT_HOST``, ``PERMIT_GROUP``, ``PERMIT_FLUSH_SECONDS``, ``PERMIT_S3_ENDPOINT_URL``.
+        ``PERMIT_HOST``, ``PERMIT_GROUP``, ``PERMIT_FLUSH_SECONDS``, ``PERMIT_KAFKA_USAGE_TOPIC``,
+        ``PERMIT_S3_ENDPOINT_URL``.
 
         Raises:
             ConfigurationError: naming the variable, the fault and an example.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from worker_sdk import ConfigurationError, PermitClient
+from worker_sdk.transports import kafka as kafka_module
+from worker_sdk.transports.memory import MemorySink
 
 
 @pytest.mark.parametrize(
@@ -29,6 +31,9 @@ from worker_sdk import ConfigurationError, PermitClient
         ({"distribution": None}, "s3://permits/prod"),
         ({"kafka": 9092}, "localhost:9092"),
         ({"s3_endpoint_url": 9000}, "s3_endpoint_url"),
+        ({"usage_topic": ""}, "usage_topic.*permit-usage"),
+        ({"usage_topic": "a b"}, "usage_topic"),
+        ({"usage_topic": None}, "usage_topic"),
     ],
 )
 def test_a_wrong_setting_is_named_with_an_example(
@@ -57,3 +62,24 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     assert client.destination("billing").name == "billing"
     with pytest.raises(ConfigurationError, match="orders-db"):
         client.destination("other")
+
+
+def test_the_topic_of_reports_comes_from_the_environment_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    topics: list[str] = []
+
+    class Sink(MemorySink):
+        def __init__(self, kafka: object, *, topic: str) -> None:
+            super().__init__()
+            topics.append(topic)
+
+    monkeypatch.setattr(kafka_module, "KafkaSink", Sink)
+    monkeypatch.setenv("PERMIT_KAFKA_BOOTSTRAP_SERVERS", "127.0.0.1:1")
+    monkeypatch.setenv("PERMIT_DESTINATIONS", "db")
+    monkeypatch.setenv("PERMIT_DISTRIBUTION", "http://127.0.0.1:1")
+    for name in ("", "usage-of-a-trial"):
+        monkeypatch.setenv("PERMIT_KAFKA_USAGE_TOPIC", name)
+        with PermitClient.from_env():
+            pass
+    assert topics == ["permit-usage", "usage-of-a-trial"]

@@ -1,14 +1,15 @@
 """The work behind a client: flushes, reads, and the waking of waiters.
 
-Decides when to try again and what a failure means (it is counted, warned of at most once a minute,
-and nothing else). Knows nothing of drivers. One daemon thread owns an event loop, on which reports
-leave and waiters are served; a second one reads, as reading blocks. Neither raises into the host
-program, and nothing here is needed for `try_acquire`.
+Decides when to try again and what a failure means (it is counted, warned of at most once a minute
+for each cause, and nothing else). Knows nothing of drivers. One daemon thread owns an event loop,
+on which reports leave and waiters are served; a second one reads, as reading blocks. Neither raises
+into the host program, and nothing here is needed for `try_acquire`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import threading
 import time
@@ -54,6 +55,7 @@ class Background:
         self._loop = GuestLoop()
         self._pacer_call: asyncio.Event = asyncio.Event()
         self._flusher: asyncio.Task[None] | None = None
+        self._finishing: concurrent.futures.Future[bool] | None = None
         self._is_sending = False
         self._stopping = threading.Event()
         self._read_call = threading.Event()
@@ -97,6 +99,15 @@ class Background:
             finish.add_done_callback(lambda _: self._loop.stop())
             return False
         finishing = asyncio.run_coroutine_threadsafe(self._finish(seconds), self._loop)
+        self._finishing = finishing
+        return self._await_end(finishing, deadline)
+
+    def await_close(self, timeout_seconds: float) -> None:
+        """Wait for a `close` that was interrupted (a second Ctrl-C): its goodbye is on its way."""
+        if self._finishing is not None:
+            self._await_end(self._finishing, time.monotonic() + timeout_seconds)
+
+    def _await_end(self, finishing: concurrent.futures.Future[bool], deadline: float) -> bool:
         delivered = False
         with contextlib.suppress(Exception):
             delivered = finishing.result(timeout=max(0.0, deadline - time.monotonic()))
@@ -228,7 +239,11 @@ class Background:
                 if self._member.take_reading(reading):
                     self.call_pacer()
                 if failed:
-                    self._member.warn("distribution: not all could be read: %s", reading.failures)
+                    self._member.warn(
+                        f"distribution:{reading.failures[0]}",
+                        "distribution: not all could be read: %s",
+                        reading.failures,
+                    )
             except Exception as error:
                 if self._stopping.is_set():
                     return
@@ -262,7 +277,8 @@ class Background:
 
     def _complain(self, what: str, error: Exception) -> None:
         text = str(error) if isinstance(error, PermitError) else repr(error)
-        self._member.warn("%s: %s; permits go on by what is known", what, text[:300])
+        cause = f"{what}:{names_of(error)}"
+        self._member.warn(cause, "%s: %s; permits go on by what is known", what, text[:300])
 
     def _trouble(self, what: str, error: Exception) -> None:
         self._member.failed(what, names_of(error))

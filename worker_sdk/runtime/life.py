@@ -48,6 +48,7 @@ class Lives:
         self._last: Member | None = None
         self._background: Background | None = None
         self._ending: threading.Thread | None = None
+        self._closing: Background | None = None
 
     def start(self) -> None:
         """Begin a life; nothing happens if there is one.
@@ -113,7 +114,9 @@ class Lives:
             self._on_change(None)
         if member is None or background is None:
             return 0
-        delivered = background.close(timeout_seconds)
+        self._closing = background
+        delivered = background.close(timeout_seconds)  # a second Ctrl-C may end it here
+        self._closing = None
         return 0 if delivered else len(member.identity.destinations)
 
     def _interrupts(self) -> bool:
@@ -145,10 +148,11 @@ class Lives:
 
     def after_fork_in_child(self) -> None:
         """Drop the parent's life; the next use begins a new one."""
-        processes.abandon(self._member, self._background, self._lock)
+        processes.abandon(self._member, self._background, self._closing, self._lock)
         self._lock = make_guard()
         self._pid = os.getpid()
-        self._member = self._last = self._background = self._ending = None
+        self._member = self._last = None
+        self._background = self._closing = self._ending = None
         self._on_change(None)
 
     def at_exit(self, timeout_seconds: float) -> None:
@@ -159,3 +163,5 @@ class Lives:
             self._ending.join(timeout_seconds)
         elif self._member is not None:
             self.end(timeout_seconds)
+        elif self._closing is not None:
+            self._closing.await_close(timeout_seconds)

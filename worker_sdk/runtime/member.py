@@ -69,7 +69,7 @@ class Member:
         self.is_closed = False
         self.on_waiting: Wake | None = None
         self._waiting: set[str] = set()
-        self._warned_at_ms: int | None = None
+        self._warned_at_ms: dict[str, int] = {}
 
     # -- permits
 
@@ -218,6 +218,7 @@ class Member:
         self.mind_clock()
         if is_crowded:
             self.warn(
+                "host",
                 "host: %d machines seem to use the name %r; give each a PERMIT_HOST of its own",
                 self.machines.count,
                 self.identity.host,
@@ -236,6 +237,7 @@ class Member:
             skewed = [ledger.mind_skew(abs(ahead_ms), now_ms) for ledger in ledgers]
         if any(skewed):
             self.warn(
+                "clock",
                 "clock: it is %.1f s %s those of the answers; only safe permits are given so long",
                 abs(ahead_ms) / 1000,
                 "ahead of" if ahead_ms > 0 else "behind",
@@ -307,12 +309,14 @@ class Member:
         with entered(self.lock):
             self.statistics.failed(what, cause)
 
-    def warn(self, message: str, *arguments: object) -> None:
-        """Log a warning, at most one a minute."""
+    def warn(self, cause: str, message: str, *arguments: object) -> None:
+        """Log a warning, at most one a minute for each cause."""
         now_ms = self.clock.mono_ms()
         with entered(self.lock):
-            last_ms = self._warned_at_ms
+            if cause not in self._warned_at_ms and len(self._warned_at_ms) >= CAUSES_MAX:
+                cause = "other"
+            last_ms = self._warned_at_ms.get(cause)
             if last_ms is not None and 0 <= now_ms - last_ms < WARNING_MS:
                 return
-            self._warned_at_ms = now_ms
+            self._warned_at_ms[cause] = now_ms
         logger.warning(message, *arguments)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -16,9 +17,11 @@ from worker_sdk.core.engine import DESTINATIONS_MAX
 from worker_sdk.errors import ConfigurationError, WireError
 from worker_sdk.transports.base import Identity, ReportSink, ShareSource
 from worker_sdk.wire.strict import as_name
+from worker_sdk.wire.usage import USAGE_TOPIC
 
 FLUSH_SECONDS_MIN: Final = 1.0
 FLUSH_SECONDS_MAX: Final = 3600.0
+_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 SinkFactory = Callable[[], ReportSink]
 SourceFactory = Callable[[Identity], ShareSource]
@@ -37,6 +40,7 @@ class Options:
         flush_seconds: period of reports; the balancer's round.
         s3_endpoint_url: of a store other than Amazon's.
         s3_region: if it is not in the environment.
+        usage_topic: where reports go.
     """
 
     destinations: tuple[str, ...]
@@ -47,6 +51,7 @@ class Options:
     flush_seconds: float
     s3_endpoint_url: str | None
     s3_region: str | None
+    usage_topic: str = USAGE_TOPIC
 
     def open_sink(self) -> ReportSink:
         """Return a new report sink, its driver loaded.
@@ -58,7 +63,7 @@ class Options:
             return self.kafka()
         from worker_sdk.transports.kafka import KafkaSink  # noqa: PLC0415 - lazy on purpose
 
-        return KafkaSink(self.kafka)
+        return KafkaSink(self.kafka, topic=self.usage_topic)
 
     def open_source(self, identity: Identity) -> ShareSource:
         """Return a new share source, its driver loaded.
@@ -92,6 +97,7 @@ def make_options(
     flush_seconds: float,
     s3_endpoint_url: str | None,
     s3_region: str | None,
+    usage_topic: str,
 ) -> Options:
     """Return checked options.
 
@@ -131,12 +137,28 @@ def make_options(
         )
     if not kafka or not (callable(kafka) or _is_a(kafka, str, Mapping)):
         raise ConfigurationError("kafka is empty or no address; an example: localhost:9092")
-    for setting, value in (("s3_endpoint_url", s3_endpoint_url), ("s3_region", s3_region)):
-        if value is not None and not _is_a(value, str):
-            raise ConfigurationError(f"{setting} must be text, not {value!r:.40}")
+    _check_texts(s3_endpoint_url, s3_region, usage_topic)
     return Options(
-        names, kafka, distribution, host, group, float(flush_seconds), s3_endpoint_url, s3_region
+        names,
+        kafka,
+        distribution,
+        host,
+        group,
+        float(flush_seconds),
+        s3_endpoint_url,
+        s3_region,
+        usage_topic,
     )
+
+
+def _check_texts(s3_endpoint_url: object, s3_region: object, usage_topic: object) -> None:
+    for setting, value in (("s3_endpoint_url", s3_endpoint_url), ("s3_region", s3_region)):
+        if value is not None and not isinstance(value, str):
+            raise ConfigurationError(f"{setting} must be text, not {value!r:.40}")
+    if not isinstance(usage_topic, str) or not _TOPIC.fullmatch(usage_topic):
+        raise ConfigurationError(
+            f"usage_topic: {usage_topic!r:.40} is no name of a topic; an example: {USAGE_TOPIC}"
+        )
 
 
 def _is_a(value: object, *kinds: type) -> bool:
@@ -157,7 +179,8 @@ def options_from_environment(environ: Mapping[str, str]) -> Options:
 
     ``PERMIT_DESTINATIONS`` (separated by commas), ``PERMIT_KAFKA_BOOTSTRAP_SERVERS``,
     ``PERMIT_DISTRIBUTION`` or ``PERMIT_S3_BUCKET`` with ``PERMIT_S3_PREFIX``; if wanted
-    ``PERMIT_HOST``, ``PERMIT_GROUP``, ``PERMIT_FLUSH_SECONDS``, ``PERMIT_S3_ENDPOINT_URL``.
+    ``PERMIT_HOST``, ``PERMIT_GROUP``, ``PERMIT_FLUSH_SECONDS``, ``PERMIT_KAFKA_USAGE_TOPIC``,
+    ``PERMIT_S3_ENDPOINT_URL``.
 
     Raises:
         ConfigurationError: naming the variable, the fault and an example.
@@ -191,4 +214,5 @@ def options_from_environment(environ: Mapping[str, str]) -> Options:
         flush_seconds=flush_seconds,
         s3_endpoint_url=environ.get("PERMIT_S3_ENDPOINT_URL") or None,
         s3_region=None,
+        usage_topic=environ.get("PERMIT_KAFKA_USAGE_TOPIC") or USAGE_TOPIC,
     )
