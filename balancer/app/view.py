@@ -297,8 +297,11 @@ def make_answer(body: bytes) -> Answer:
 
 def _rows(shard: Sequence[Indexed], host: str, instance: str | None) -> dict[str, list[bytes]]:
     """Return the rows of every destination in which the host has an entry in any document."""
+    rows = _rows_of_one(shard, host, instance)
+    if rows is not None:
+        return rows
     ends = [indexed.ends(host) for indexed in shard]
-    rows: dict[str, list[bytes]] = {name: [] for own in ends for name in own}
+    rows = {name: [] for own in ends for name in own}
     for indexed, own in zip(shard, ends, strict=True):
         for name, known in rows.items():
             number = indexed.numbers.get(name)
@@ -309,6 +312,29 @@ def _rows(shard: Sequence[Indexed], host: str, instance: str | None) -> dict[str
                     end = narrow_row_end(end, instance)
                 known.append(line.head + end)
     return rows
+
+
+def _rows_of_one(
+    shard: Sequence[Indexed], host: str, instance: str | None
+) -> dict[str, list[bytes]] | None:
+    """Return what `_rows` does where every document has the host in the same one destination.
+
+    Nearly every answer is such a one, and whole fleets ask within seconds.
+    """
+    name = ""
+    rows: list[bytes] = []
+    for indexed in shard:
+        place = indexed.places.get(host)
+        if not isinstance(place, int):
+            return None
+        line = indexed.lines[place >> _LINE_SHIFT]
+        if rows and line.name != name:
+            return None
+        name = line.name
+        start = place >> _START_SHIFT & _START_MASK
+        end = line.ends[start : start + (place & _SIZE_MASK)]
+        rows.append(line.head + (end if instance is None else narrow_row_end(end, instance)))
+    return {name: rows}
 
 
 def _destination_row(document: Document, line: DestinationShares) -> dict[str, object]:
