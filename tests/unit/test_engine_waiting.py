@@ -94,6 +94,26 @@ async def test_five_thousand_tasks_are_served_in_their_order_and_woken_once_each
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def test_the_background_is_called_for_who_is_next_and_for_nobody_else(
+    db: DestinationHandle,
+) -> None:
+    member = db._lives.present()
+    calls: list[str] = []
+    member.on_waiting = lambda: calls.append("called")
+    tasks = [asyncio.create_task(db.acquire_async()) for _ in range(100)]
+    await until(lambda: db.state.waiting == 100)
+    assert len(calls) == 1
+    tasks[50].cancel()
+    await until(lambda: db.state.waiting == 99)
+    assert len(calls) == 1
+    tasks[0].cancel()
+    await until(lambda: db.state.waiting == 98)
+    assert len(calls) == 2, "who is next now may want less than who gave up"
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
 def test_hundreds_of_threads_are_served_in_their_order(
     db: DestinationHandle, clock: ManualClock
 ) -> None:

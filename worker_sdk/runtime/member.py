@@ -28,6 +28,8 @@ logger.addHandler(logging.NullHandler())
 
 WARNING_MS: Final = 60_000
 CAUSES_MAX: Final = 64
+PUMP_LEAST_MS: Final = 4
+"""Waiters are served at most so often: where permits come faster, several at a time."""
 
 Wake = Callable[[], None]
 
@@ -98,10 +100,15 @@ class Member:
                 return waiter
             waiter.wake = wake
             self._waiting.add(destination)
+            is_next = self.engine.head(destination) is waiter
+        if is_next:  # else it is known already when to come for who is before it
+            self._call_pacer()
+        return waiter
+
+    def _call_pacer(self) -> None:
         on_waiting = self.on_waiting
         if on_waiting is not None:
             on_waiting()
-        return waiter
 
     def top_up(self, destination: str, permits: int, caller: Hashable | None) -> int:
         """Take up to so many permits more for a caller that just got one; return how many."""
@@ -118,7 +125,12 @@ class Member:
     def give_up(self, waiter: Waiter) -> bool:
         """Take a waiter out; False if it was granted before."""
         with entered(self.lock):
-            return self.engine.give_up(waiter, self.clock.mono_ms())
+            was_next = self.engine.head(waiter.destination) is waiter
+            given_up = self.engine.give_up(waiter, self.clock.mono_ms())
+            is_waited_for = was_next and self.engine.waiting(waiter.destination) > 0
+        if is_waited_for:  # whoever is next now may want less
+            self._call_pacer()
+        return given_up
 
     def return_granted(self, waiter: Waiter) -> None:
         """Give back what a waiter was granted that nobody will use."""
@@ -156,7 +168,7 @@ class Member:
                     continue
                 opens_at_ms = self.engine.opens_at_ms(destination, head.permits, now_ms)
                 if opens_at_ms is not None:
-                    wait_ms = max(1, opens_at_ms - now_ms)
+                    wait_ms = max(PUMP_LEAST_MS, opens_at_ms - now_ms)
                     next_ms = wait_ms if next_ms is None else min(next_ms, wait_ms)
         for waiter in woken:
             self._wake(waiter)
