@@ -40,6 +40,7 @@ from balancer.adapters.postgres.repository import PostgresRepository
 from balancer.adapters.postgres.schema import migrate
 from balancer.app import catalogue
 from balancer.app.ingest import Ingest
+from balancer.commands.process import prepare_process
 from balancer.embedded import EmbeddedStack
 from balancer.ports import AcceptedBatch, UsageRecord
 from worker_sdk.wire.pointer import shard_of
@@ -73,8 +74,8 @@ UPSERTS: Final = (
     WHERE stored.epoch < excluded.epoch
     """,
     """
-    INSERT INTO permit_usage AS stored (destination, host, instance, from_ms, instant_ms, epoch,
-        granted, used, denied, starved_ms, busy_ms, seen_ms)
+    INSERT INTO permit_usage AS stored (destination, from_ms, instant_ms, epoch, granted, used,
+        denied, starved_ms, busy_ms, host, instance, seen_ms)
     VALUES ($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12)
     ON CONFLICT (destination, host, instance) DO UPDATE
     SET from_ms = excluded.from_ms, instant_ms = excluded.instant_ms, epoch = excluded.epoch,
@@ -84,11 +85,7 @@ UPSERTS: Final = (
     """,
 )
 """What somebody would write first, a row at a time."""
-KEY: Final = ("destination", "host", "instance")
-NUMBERS: Final = (
-    *("from_ms", "instant_ms", "epoch", "granted", "used", "denied"),
-    *("starved_ms", "busy_ms", "seen_ms"),
-)
+COLUMNS: Final = (*UsageTuple._fields, "host", "instance", "seen_ms")
 
 
 class Freshly(KafkaUsageLog):
@@ -263,7 +260,7 @@ class Bench:
             "CREATE TABLE IF NOT EXISTS bare AS SELECT * FROM permit_usage WITH NO DATA"
         )
         began = time.perf_counter()
-        await self.sql.copy_records_to_table("bare", records=given, columns=[*KEY, *NUMBERS])
+        await self.sql.copy_records_to_table("bare", records=given, columns=COLUMNS)
         copied = time.perf_counter()
         await self.repository.store_batches(ours)
         stored = time.perf_counter()
@@ -388,6 +385,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.hosts = options.hosts or (HOSTS_QUICK if options.quick else HOSTS)
     usual = TABLE_ROUNDS if options.table else ROUNDS
     options.rounds = options.rounds or (ROUNDS_QUICK if options.quick else usual)
+    prepare_process()  # as `serve` does
     asyncio.run(measure(options))
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache, partial
 from operator import le
-from typing import Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 from worker_sdk.errors import RejectReason, WireError
 from worker_sdk.wire.limits import (
@@ -187,24 +187,24 @@ _INTEGERS: Final = {int}
 _as_usage_tuple: Final = partial(tuple.__new__, UsageTuple)
 
 
-def _all_good_tuples(rows: Sequence[object]) -> tuple[UsageTuple, ...] | None:
+def _all_good_tuples(rows: Sequence[Any]) -> tuple[UsageTuple, ...] | None:
     """Return the tuples if a look at whole columns finds nothing to object to; else None.
 
     It accepts nothing that `_decode_tuple` would not, and costs a third. What it leaves (something
     bad, surplus items, names beyond ASCII, stretches far apart) is looked at tuple by tuple.
     """
     try:
-        columns = tuple(zip(*cast(Sequence[Sequence[object]], rows), strict=True))
+        columns = tuple(zip(*rows, strict=True))
         if len(columns) != TUPLE_FIELDS:
             return () if not rows else None
-        names, froms, instants, epochs, *counts = cast(tuple[tuple[int, ...], ...], columns)
-        joined = "".join(cast(tuple[str, ...], names))
+        names, froms, instants, epochs, *counts = columns
+        joined = "".join(names)
     except (TypeError, ValueError):  # a row that is no list or of another length, a name no text
         return None
     amounts = (*counts[0], *counts[1], *counts[2], *counts[3], *counts[4])
     if set(map(type, amounts + froms + instants + epochs)) != _INTEGERS:
         return None
-    lengths = set(map(len, cast(tuple[str, ...], names)))
+    lengths = set(map(len, names))
     newest_ms = max(instants)
     if (
         (joined.isascii() and joined.isprintable())

@@ -5,9 +5,9 @@ CREATE TEMPORARY TABLE incoming_member (host text COLLATE "C", instance text COL
     instant_ms bigint, seen_ms bigint, left_ms bigint, spent jsonb) ON COMMIT DROP;
 CREATE TEMPORARY TABLE incoming_acknowledgement (host text COLLATE "C", instance text COLLATE "C",
     shard integer, told bigint, arrived_ms bigint) ON COMMIT DROP;
-CREATE TEMPORARY TABLE incoming_usage (destination text COLLATE "C", host text COLLATE "C",
-    instance text COLLATE "C", from_ms bigint, instant_ms bigint, epoch bigint, granted bigint, used bigint,
-    denied bigint, starved_ms bigint, busy_ms bigint, seen_ms bigint) ON COMMIT DROP;
+CREATE TEMPORARY TABLE incoming_usage (destination text COLLATE "C", from_ms bigint, instant_ms bigint,
+    epoch bigint, granted bigint, used bigint, denied bigint, starved_ms bigint, busy_ms bigint,
+    host text COLLATE "C", instance text COLLATE "C", seen_ms bigint) ON COMMIT DROP;
 
 -- name: given_member
 -- A small piece: a column an argument.
@@ -21,8 +21,8 @@ WITH incoming_acknowledgement(host, instance, shard, told, arrived_ms) AS (
 
 -- name: given_usage
 -- A small piece: a column an argument.
-WITH incoming_usage AS (SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[],
-    $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[],
+WITH incoming_usage AS (SELECT * FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[],
+    $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::text[], $11::text[],
     $12::bigint[]));
 
 -- name: upsert_member
@@ -53,8 +53,8 @@ WHERE stored.epoch < excluded.epoch OR stored.told_epoch < excluded.told_epoch;
 
 -- name: upsert_usage
 -- Write an account only where the stored instant is older; equal instants change nothing.
-INSERT INTO permit_usage AS stored (destination, host, instance, from_ms, instant_ms, epoch,
-    granted, used, denied, starved_ms, busy_ms, seen_ms)
+INSERT INTO permit_usage AS stored (destination, from_ms, instant_ms, epoch, granted, used, denied,
+    starved_ms, busy_ms, host, instance, seen_ms)
 SELECT * FROM incoming_usage
 ON CONFLICT (destination, host, instance) DO UPDATE
 SET from_ms = excluded.from_ms, instant_ms = excluded.instant_ms, epoch = excluded.epoch,

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from balancer.app.policies import policy_to_values, stored_policy
 from balancer.core.model import Destination, MemberRecord, Policy, Usage
 from balancer.ports import AcceptedBatch
-from worker_sdk.wire.usage import MemberState
+from worker_sdk.wire.usage import MemberState, UsageTuple
 
 Member = tuple[str, str]
 Rows = list[tuple[Any, ...]]
 Columns = list[list[Any]]
+
+_INSTANT: Final = UsageTuple._fields.index("instant_ms")
+_HOST: Final = len(UsageTuple._fields)
+_INSTANCE: Final = _HOST + 1
 
 
 def columns(rows: Sequence[Sequence[Any]], width: int) -> Columns:
@@ -36,21 +40,27 @@ def _by_member(batches: Sequence[AcceptedBatch]) -> list[tuple[Member, list[Acce
 
 
 def usage_rows(batches: Sequence[AcceptedBatch]) -> tuple[Rows, int]:
-    """Return one row a key, sorted, and how many accounts were given."""
-    found: dict[str, dict[Member, tuple[Any, ...]]] = {}
+    """Return one row a key, sorted by destination and member, and how many accounts were given.
+
+    A row is an account's fields with the host, the instance and the instant of sight behind them.
+    """
+    found: dict[str, Rows] = {}
     given = 0
     # Members come in their order, so that to sort the names of the destinations is enough.
     for member, theirs in _by_member(batches):
+        host, instance = member
         for accepted in theirs:
-            seen_ms = accepted.seen_ms
+            behind = (host, instance, accepted.seen_ms)
             given += len(accepted.batch.tuples)
             for entry in accepted.batch.tuples:
-                destination, _, instant_ms, *_ = entry
-                newest = found.setdefault(destination, {})
-                known = newest.get(member)
-                if known is None or known[4] < instant_ms:
-                    newest[member] = (destination, *member, *entry[1:], seen_ms)
-    return [row for name in sorted(found) for row in found[name].values()], given
+                known = found.get(entry[0])
+                if known is None:
+                    found[entry[0]] = [entry + behind]
+                elif known[-1][_HOST] is not host or known[-1][_INSTANCE] is not instance:
+                    known.append(entry + behind)
+                elif known[-1][_INSTANT] < entry[_INSTANT]:  # the same member's again, and newer
+                    known[-1] = entry + behind
+    return [row for name in sorted(found) for row in found[name]], given
 
 
 def member_rows(batches: Sequence[AcceptedBatch]) -> Rows:
