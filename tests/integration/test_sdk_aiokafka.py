@@ -41,9 +41,9 @@ async def consuming(kafka: KafkaServer, *topics: str) -> AsyncIterator[AIOKafkaC
         group_id=topics[0],
         enable_auto_commit=False,
         auto_offset_reset="earliest",
-        session_timeout_ms=6000,
-        heartbeat_interval_ms=500,
-        max_poll_interval_ms=2000,
+        session_timeout_ms=2000,
+        heartbeat_interval_ms=300,
+        max_poll_interval_ms=1000,
     )
     async with asyncio.timeout(WAIT_SECONDS):
         await consumer.start()
@@ -73,7 +73,7 @@ async def test_records_come_as_permits_do_and_each_once(
         delivering = asyncio.create_task(deliver(consumer))
         await until(lambda: partition in consumer.paused(), seconds=WAIT_SECONDS)
         # Longer than max_poll_interval_ms: without polls the group would be rid of it.
-        await asyncio.sleep(2.5)
+        await asyncio.sleep(2)
         assert got == [b"0", b"1"]
         assert consumer.assignment() == {partition}
         assert await consumer.position(partition) == 2  # what waits is not counted as delivered

@@ -127,6 +127,7 @@ async def test_a_message_that_still_waits_at_the_end_comes_again(
     assert second.got == [2, 3]
 
 
+@pytest.mark.long
 async def test_a_message_that_was_given_away_meanwhile_is_skipped_and_its_permit_too(
     kafka: KafkaServer, topic: str, client: PermitClient, permit_clock: ManualClock
 ) -> None:

@@ -31,7 +31,7 @@ from worker_sdk.wire.usage import USAGE_TOPIC, MemberState, UsageBatch
 
 STOP_SECONDS = 20.0
 WORKERS = 2
-IN_EACH_RUN = {("gthread", False, "hook"), ("gevent", True, "import")}  # sync is recycled below
+IN_EACH_RUN = {("gevent", True, "import")}  # sync is recycled below
 
 APPLICATION = """
 import asyncio, os, time
