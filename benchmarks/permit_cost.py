@@ -5,6 +5,9 @@ after the other, so that whatever disturbs the machine hits all alike; the table
 the rounds. Every limit is far away, so that each call is granted: what is measured is the limiter
 and not the waiting. One thread is measured by its own processor time, eight threads by the wall
 clock until the last one is done, since waiting for one another is what they differ in.
+
+Last, each call waits: many tasks share a rate far below what they ask for, and what counts is the
+processor time of the whole process for each permit, background included.
 """
 
 from __future__ import annotations
@@ -27,11 +30,15 @@ from asyncio_throttle.throttler import Throttler
 
 from worker_sdk import DestinationHandle
 from worker_sdk.testing import InMemoryBalancer, wait_until_ready
+from worker_sdk.wire.distribution import Pacing
 
 PLENTY: Final = 1_000_000_000
 CALLS, CALLS_QUICK = 20_000, 4_000
 ROUNDS, ROUNDS_QUICK = 21, 5
 THREADS: Final = 8
+WAITING_TASKS: Final = 500
+WAITED_RATE: Final = 1_667
+WAITED_SECONDS, WAITED_SECONDS_QUICK = 10.0, 1.0
 OURS: Final = "this client"
 BARE: Final = "a bare lock and an integer"
 
@@ -77,9 +84,10 @@ def throttled_in_memory() -> Take:
 
 
 @contextmanager
-def our_handle() -> Iterator[DestinationHandle]:
+def our_handle(balancer: InMemoryBalancer | None = None) -> Iterator[DestinationHandle]:
     """Run a client, on the machine's clocks, whose balancer is in memory."""
-    with InMemoryBalancer({"orders-db": 1000 * PLENTY}).client() as client:
+    balancer = balancer or InMemoryBalancer({"orders-db": 1000 * PLENTY})
+    with balancer.client() as client:
         wait_until_ready(client)
         yield client.destination("orders-db")
 
@@ -138,6 +146,44 @@ async def by_one_task(take: TakeAsync, calls: int) -> float:
     return (time.thread_time_ns() - began) / calls / 1000
 
 
+async def by_waiting_tasks(take: TakeAsync, seconds: float) -> tuple[float, float]:
+    """Return permits a second, and microseconds of the process for each, with tasks that wait."""
+    taken = 0
+
+    async def work() -> None:
+        nonlocal taken
+        while True:
+            await take()
+            taken += 1
+
+    tasks = [asyncio.create_task(work()) for _ in range(WAITING_TASKS)]
+    await asyncio.sleep(seconds / 10)
+    before, began, began_cpu = taken, time.perf_counter(), time.process_time_ns()
+    await asyncio.sleep(seconds)
+    count = max(1, taken - before)
+    rate = count / (time.perf_counter() - began)
+    cost = (time.process_time_ns() - began_cpu) / count / 1000
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    return rate, cost
+
+
+async def measure_waiting(*, quick: bool) -> dict[str, tuple[float, float]]:
+    """Return permits a second and cost of each that can be waited for in an event loop."""
+    seconds = WAITED_SECONDS_QUICK if quick else WAITED_SECONDS
+    balancer = InMemoryBalancer(
+        {"orders-db": WAITED_RATE * 5}, window_seconds=5, pacing=Pacing.EVEN
+    )
+    with our_handle(balancer) as handle:
+        contenders: dict[str, TakeAsync] = {
+            f"{OURS}, acquire_async": handle.acquire_async,
+            "aiolimiter": AsyncLimiter(WAITED_RATE / 10, 0.1).acquire,
+            "asyncio-throttle": Throttler(WAITED_RATE).acquire,
+        }
+        return {name: await by_waiting_tasks(take, seconds) for name, take in contenders.items()}
+
+
 Costs = dict[str, list[float]]
 
 
@@ -179,5 +225,8 @@ def main(*, quick: bool = False) -> None:
     show("one thread, each call granted", one | peers_awaited, ours)
     show(f"{THREADS} threads, the same work together", many, ours)
     show("awaited, each call granted", waited, f"{OURS}, acquire_async")
+    print(f"\n{f'{WAITING_TASKS} tasks that wait':<46}{'permits/s':>10}{'us':>10}")
+    for name, (rate, cost) in asyncio.run(measure_waiting(quick=quick)).items():
+        print(f"{name:<46}{rate:>10.0f}{cost:>10.1f}")
     bare = median(many[ours]) / median(many[BARE])
     print(f"\n{THREADS} threads: {bare:.2f} x of a bare lock and an integer")

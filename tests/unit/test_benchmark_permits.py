@@ -28,6 +28,7 @@ def test_the_table_has_a_line_for_each(
 ) -> None:
     monkeypatch.setattr(permit_cost, "CALLS_QUICK", permit_cost.THREADS)
     monkeypatch.setattr(permit_cost, "ROUNDS_QUICK", 1)
+    monkeypatch.setattr(permit_cost, "WAITED_SECONDS_QUICK", 0.1)
     permit_cost.main(quick=True)
     told = capsys.readouterr().out
     for name in ("bare lock", "this client", "limits", "pyrate", "throttled-py", "aiolimiter"):
