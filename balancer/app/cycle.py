@@ -16,6 +16,7 @@ from balancer.app import catalogue
 from balancer.app.agenda import largest_epoch_by
 from balancer.app.history import Happened, RoundHistory
 from balancer.app.measures import DestinationMeasures
+from balancer.app.true_time import check_clock
 from balancer.app.view import DistributionView
 from balancer.core.learning import (
     IngestView,
@@ -186,6 +187,7 @@ class Cycle:
             return self._told("nothing", outcome.sentence)
         if not may_publish():
             raise ConflictError(f"the lease of shard {desk.shard} has run out")
+        await check_clock(self._repository, self._clock, self._limits.round_ms)
         await self._publish(desk, outcome, outcome.document, stored)
         took_ms = self._clock.monotonic_ms() - started_ms
         sentence = f"{outcome.sentence}, published in {took_ms} ms"

@@ -16,6 +16,7 @@ from typing import Final
 from balancer.app import catalogue
 from balancer.app.agenda import Agenda
 from balancer.app.cycle import CycleLimits, Desk
+from balancer.app.true_time import check_clock
 from balancer.core.learning import Learning
 from balancer.ports import Clock, LeaseRecord, Metrics, Repository
 
@@ -101,6 +102,7 @@ class Leadership:
         Raises:
             UnavailableError: what is held is led until its deadline.
         """
+        await check_clock(self._repository, self._clock, self._limits.round_ms)
         most = part_of(self._shards, replicas)
         await self._hand_over(most)
         # The deadline is taken before the call: however long it takes, the lease lasts longer.

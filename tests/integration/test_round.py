@@ -57,6 +57,10 @@ class Service:
     """Repository, store and cycle, as the service will join them."""
 
     def __init__(self, repository: PostgresRepository, config: S3Config, clock: Manual) -> None:
+        async def now_ms() -> int:
+            return clock.ms
+
+        repository.now_ms = now_ms  # type: ignore[method-assign]  # the database has our time
         self.repository = repository
         self.view = DistributionView(shards=1)
         self.clock = clock

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -35,6 +36,7 @@ class World:
         self.store = MemoryDocumentStore(objects)
         self.view = DistributionView(1)
         self.clock = ManualClock(T0 + 500)
+        self.repository.clock_ms = self.clock.now_ms
         self.metrics = CountingMetrics()
         self.limits = CycleLimits(ROUND_MS, TTL_MS)
         self.cycle = Cycle(
@@ -356,3 +358,16 @@ async def test_a_fault_of_the_repository_fails_the_round() -> None:
     world.repository.list_destinations = fail  # type: ignore[assignment,method-assign]  # a fault
     with pytest.raises(BalancerError, match="no such table"):
         await world.run()
+
+
+@pytest.mark.parametrize("wrong_ms", [600_000, -600_000])
+async def test_a_machine_whose_time_is_wrong_publishes_nothing(wrong_ms: int) -> None:
+    world = await World().prepare()
+    await world.report("a")
+    world.repository.clock_ms = lambda: world.clock.ms - wrong_ms
+    told = "600.0 s ahead of" if wrong_ms > 0 else "600.0 s behind"
+    with pytest.raises(UnavailableError, match=re.escape(told)):
+        await world.run()
+    assert world.view.documents_of(0) == ()
+    world.repository.clock_ms = lambda: world.clock.ms - wrong_ms // 200  # as far as it may be
+    assert (await world.run()).outcome == "published"

@@ -96,6 +96,9 @@ class Shared:
     topic: FakeTopic = field(default_factory=lambda: FakeTopic(clock_ms=START_MS))
     clock: EarlyInTheRound = field(default_factory=EarlyInTheRound)
 
+    def __post_init__(self) -> None:
+        self.repository.clock_ms = self.clock.now_ms
+
 
 class Process:
     """One supervisor with its parts."""
