@@ -11,7 +11,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 LOCK := .cache/lock/bin/uv pip compile --universal --python-version 3.11 --quiet \
 	--generate-hashes --no-emit-index-url --no-emit-find-links --no-header
 
-.PHONY: help demo test check bench lock clean
+.PHONY: help demo test soak check bench lock clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -22,6 +22,10 @@ demo: $(STAMP) ## watch workers share a limit, on local servers (two minutes)
 
 test: $(STAMP) ## run the tests (PERMIT_TEST_KAFKA=apache: on Apache Kafka too)
 	$(BIN)/python -m pytest $(ARGS)
+
+soak: $(STAMP) ## faults of every part in random order for ten minutes, from a printed seed
+	CHAOS_SECONDS=$${CHAOS_SECONDS:-600} $(BIN)/python -m pytest -m long -s \
+		tests/chaos/test_random_order.py $(ARGS)
 
 check: $(STAMP) ## format, lint, types and layers
 	$(BIN)/ruff format --check .

@@ -1,4 +1,4 @@
-"""Two balancers and three workers on real servers, fault proxies before S3, and what is watched.
+"""Two balancers and three workers on real servers, fault proxies before these, and what is watched.
 
 Decides nothing about faults: tests bring them about. Knows how to tell that all is well.
 """
@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
 
-from balancer.embedded import EmbeddedStack
+from balancer.embedded import EmbeddedStack, KafkaPart, S3Part
 from tests.support.fault_proxy import Fault, FaultProxy
-from tests.support.served import STOP_SECONDS, Server, environment, run_command, serving
+from tests.support.served import ROOT, STOP_SECONDS, Server, environment, run_command, serving
 from tests.support.servers import silent
 
 NAME = "legacy"
@@ -28,6 +29,9 @@ LEASE_SECONDS = 3
 HOSTS = ("a", "b", "c")
 NEARLY_ALL = CAPACITY * 8 // 10
 POLL_SECONDS = 0.1
+TAKEN_OVER_SECONDS = 15.0
+SERVED_SECONDS = 30.0
+VALID_SECONDS = 3 * WINDOW_SECONDS
 
 
 @dataclass
@@ -41,21 +45,32 @@ class Worker:
 
 @dataclass
 class Fleet:
-    """All of it, running; ``balancers`` read S3 through a proxy each, workers through a third."""
+    """All of it, running.
+
+    ``balancers`` read S3 through a proxy each, workers through a third: ``proxies``. ``links`` are
+    those before every part by its name; Kafka's and PostgreSQL's are everybody's. The clock of each
+    balancer goes wrong by the seconds in its file of ``clocks``.
+    """
 
     stack: EmbeddedStack
     balancers: list[Server]
     proxies: list[FaultProxy]
+    links: dict[str, list[FaultProxy]]
+    clocks: list[Path]
     folder: Path
     workers: dict[str, Worker] = field(default_factory=dict)
     is_well: bool = False
 
     # ------------------------------------------------------------ what is brought about
 
-    def play(self, fault: Fault) -> None:
-        """Do this to every request for S3, whoever asks."""
-        for proxy in self.proxies:
+    def play(self, fault: Fault, part: str = "s3") -> None:
+        """Do this to everybody's connections to a part."""
+        for proxy in self.links[part]:
             proxy.play(fault)
+
+    def step_clock(self, balancer: Server, seconds: float) -> None:
+        """Let a balancer's clock be wrong by so much."""
+        self.clocks[self.balancers.index(balancer)].write_text(str(seconds))
 
     def start_worker(self, host: str) -> None:
         """Start a worker; its file goes on where there is one."""
@@ -64,6 +79,7 @@ class Fleet:
             "CHAOS_DISTRIBUTION": f"s3://{self.stack.s3.bucket}/chaos",
             "PERMIT_ROUND_SECONDS": str(WINDOW_SECONDS),
             "PERMIT_S3_ENDPOINT_URL": f"http://{self.proxies[-1].address}",
+            "PERMIT_KAFKA_BOOTSTRAP_SERVERS": self.links["kafka"][0].address,
         }
         file = self.folder / f"worker-{host}.txt"
         with (self.folder / f"worker-{host}.log").open("ab") as log:
@@ -78,7 +94,8 @@ class Fleet:
 
     def end(self) -> None:
         """Undo every fault and end every worker."""
-        self.play(Fault.NONE)
+        for part in self.links:
+            self.play(Fault.NONE, part)
         for balancer in self.balancers:
             if balancer.process.poll() is None:
                 balancer.process.send_signal(signal.SIGCONT)
@@ -157,16 +174,40 @@ def published(server: Server, words: str | None = None) -> list[int]:
     return [int(epoch) for epoch in re.findall(r"\[published\].*? epoch (\d+),", told)]
 
 
+class ProxiedKafka(KafkaPart):
+    """The embedded broker; everybody is sent to a proxy before it."""
+
+    def __init__(self, directory: Path, storage: S3Part, proxy: FaultProxy) -> None:
+        super().__init__(directory, storage)
+        self._proxy = proxy
+
+    def _command(self) -> list[str]:
+        own = f"--advertised-listener-url=tcp://{self.address}"
+        advertised = f"--advertised-listener-url=tcp://{self._proxy.address}"
+        return [advertised if part == own else part for part in super()._command()]
+
+
 @contextmanager
 def running_fleet(folder: Path) -> Iterator[Fleet]:
     """Run a fleet until it is left; it is ready and serves."""
     with ExitStack() as life:
-        stack = life.enter_context(EmbeddedStack(report=silent, durable_kafka=True))
+        to_kafka = life.enter_context(FaultProxy(lambda: stack.kafka.address))
+        stack = EmbeddedStack(
+            report=silent,
+            durable_kafka=True,
+            kafka_type=lambda directory: ProxiedKafka(directory, stack.s3, to_kafka),
+        )
+        life.enter_context(stack)
         proxies = [
             life.enter_context(FaultProxy(stack.s3.address)) for _ in ("one", "other", "workers")
         ]
+        dsn = urlsplit(stack.postgres.dsn)
+        to_postgres = life.enter_context(FaultProxy(stack.postgres.address))
+        user, _, _ = dsn.netloc.rpartition("@")
         settings = stack.environment() | {
             "PERMIT_S3_PREFIX": "chaos",
+            "PERMIT_KAFKA_BOOTSTRAP_SERVERS": to_kafka.address,
+            "PERMIT_POSTGRES_DSN": urlunsplit(dsn._replace(netloc=f"{user}@{to_postgres.address}")),
             "PERMIT_KAFKA_SESSION_SECONDS": "3",
             "PERMIT_KAFKA_PARTITIONS": "4",
             "PERMIT_ROUND_SECONDS": str(WINDOW_SECONDS),
@@ -175,14 +216,20 @@ def running_fleet(folder: Path) -> Iterator[Fleet]:
             "PERMIT_SHARDS": "1",
         }
         assert run_command(settings, ["migrate"]).returncode == 0
-        balancers = []
-        for proxy in proxies[:2]:
-            own = settings | {"PERMIT_S3_ENDPOINT_URL": f"http://{proxy.address}"}
+        balancers, clocks = [], []
+        for number, proxy in enumerate(proxies[:2]):
+            clocks.append(folder / f"clock-{number}")
+            own = settings | {
+                "PERMIT_S3_ENDPOINT_URL": f"http://{proxy.address}",
+                "PYTHONPATH": f"{ROOT / 'tests/chaos/stepped'}:{ROOT}",
+                "CHAOS_CLOCK": str(clocks[-1]),
+            }
             balancers.append(life.enter_context(serving(own, folder)))
             balancers[-1].wait_ready()
         body = {"capacity": CAPACITY, "window_seconds": WINDOW_SECONDS}
         assert balancers[0].ask(f"/destinations/{NAME}", "PUT", body)[0] == 201
-        fleet = Fleet(stack, balancers, proxies, folder)
+        links = {"s3": proxies, "kafka": [to_kafka], "postgres": [to_postgres]}
+        fleet = Fleet(stack, balancers, proxies, links, clocks, folder)
         life.callback(fleet.end)
         for host in HOSTS:
             fleet.start_worker(host)

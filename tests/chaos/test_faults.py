@@ -7,57 +7,25 @@ are for rounds of 3 s and a loaded machine; with rounds of 60 s most of them gro
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import time
-from collections.abc import Iterator
 
 import pytest
 
 from tests.chaos.fleet import (
     LEASE_SECONDS,
     NAME,
+    SERVED_SECONDS,
+    TAKEN_OVER_SECONDS,
+    VALID_SECONDS,
     WINDOW_SECONDS,
     Fleet,
     leads,
     published,
-    running_fleet,
 )
 from tests.support.fault_proxy import Fault
-from tests.support.real_clients import query
 
 pytestmark = pytest.mark.timeout(240)
-
-TAKEN_OVER_SECONDS = 15.0
-SERVED_SECONDS = 30.0
-VALID_SECONDS = 3 * WINDOW_SECONDS
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    with running_fleet(tmp_path_factory.mktemp("fleet")) as fleet:
-        yield fleet
-
-
-@pytest.fixture
-def fleet(whole: Fleet) -> Iterator[Fleet]:
-    """The fleet, serving; afterwards it serves again, was never over, and has lost nothing."""
-    if not whole.is_well:  # a test before this one failed
-        whole.await_service(SERVED_SECONDS)
-    whole.is_well = False
-    yield whole
-    whole.check_never_over()
-    asyncio.run(check_nothing_lost(whole))
-
-
-async def check_nothing_lost(fleet: Fleet) -> None:
-    """Check that the destination that was acknowledged is there, and the largest epoch."""
-    dsn = fleet.stack.postgres.dsn
-    found = await query(dsn, f"SELECT count(*) FROM permit_destination WHERE name = '{NAME}'")
-    assert found == 1
-    epochs = [epoch for balancer in fleet.balancers for epoch in published(balancer)]
-    assert len(epochs) == len(set(epochs)), "one epoch was published twice"
-    assert await query(dsn, "SELECT epoch FROM permit_lease") >= max(epochs)
 
 
 def test_a_leader_that_sleeps_past_its_lease_is_replaced_and_publishes_nothing_on_waking(
@@ -120,6 +88,25 @@ def test_a_follower_that_sleeps_is_not_missed_and_serves_what_is_current_when_it
     fleet.wait(other.is_ready, "ready", SERVED_SECONDS)
 
 
+@pytest.mark.long
+def test_a_worker_that_sleeps_past_all_that_it_was_told_spends_nothing_on_waking(
+    fleet: Fleet,
+) -> None:
+    worker = fleet.workers["a"]
+    worker.process.send_signal(signal.SIGSTOP)
+    try:
+        time.sleep(2 * VALID_SECONDS)  # its documents are over, and the others have its share
+        fleet.await_service(SERVED_SECONDS, ("b", "c"))
+        fleet.proxies[-1].play(Fault.REFUSE)  # nobody tells it anything new
+        before = sum(fleet.spent(("a",)).values())
+    finally:
+        worker.process.send_signal(signal.SIGCONT)
+    time.sleep(2 * WINDOW_SECONDS)
+    assert sum(fleet.spent(("a",)).values()) == before
+    fleet.proxies[-1].play(Fault.NONE)
+    fleet.await_service(SERVED_SECONDS)
+
+
 def test_a_worker_that_is_killed_leaves_its_share_to_the_others(fleet: Fleet) -> None:
     worker = fleet.workers["a"]
     worker.process.kill()
@@ -137,6 +124,9 @@ def test_a_worker_that_is_killed_leaves_its_share_to_the_others(fleet: Fleet) ->
         Fault.ERROR,
         pytest.param(Fault.TRUNCATE, marks=pytest.mark.long),
         pytest.param(Fault.HOLD, marks=pytest.mark.long),
+        pytest.param(Fault.STALL, marks=pytest.mark.long),
+        pytest.param(Fault.FORBID, marks=pytest.mark.long),
+        pytest.param(Fault.SKEWED, marks=pytest.mark.long),
     ],
     ids=lambda fault: fault.name,
 )

@@ -1,0 +1,115 @@
+"""Reports that lie or are none, in thousands, and a balancer whose clock is wrong.
+
+As in `test_faults`: never over the capacity, nothing acknowledged and lost, and served again
+without help within the stated time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import random
+import re
+import time
+
+import pytest
+from aiokafka import AIOKafkaProducer
+
+from tests.chaos.fleet import (
+    NAME,
+    SERVED_SECONDS,
+    TAKEN_OVER_SECONDS,
+    VALID_SECONDS,
+    WINDOW_SECONDS,
+    Fleet,
+    leads,
+)
+from tests.support.served import Server
+
+pytestmark = pytest.mark.timeout(240)
+
+POISON = 10_000
+STEP_SECONDS = 600.0
+SEED = 20261130
+
+
+def lie(rng: random.Random, now_ms: int) -> dict[str, object]:
+    """Return a batch of which one thing is a lie, or many."""
+    lies = [float("nan"), float("inf"), -1, 10**30, "9", None, [], {}, True, now_ms + 10**9]
+    counts = [rng.choice([rng.choice(lies), 5]) for _ in range(8)]
+    return {
+        "v": rng.choice([1, 1, 1, 2, None]),
+        "host": rng.choice(["", "x" * 300, "a\x00", 7, "liar"]),
+        "instance": rng.choice(["i", "", None]),
+        "sent_at_ms": rng.choice([now_ms, *lies]),
+        "state": rng.choice(["running", "leaving", "asleep", 1]),
+        "epochs": rng.choice([{}, {"0": 10**12}, {"0": -1}, [], {"zero": 1}]),
+        "tuples": [[rng.choice([NAME, "", "\x7f"]), *counts]] * rng.choice([0, 1, 50]),
+    }
+
+
+def poison(number: int) -> tuple[bytes, list[tuple[str, bytes]]]:
+    """Return a record's value and headers: random bytes, a bomb, or lies."""
+    rng = random.Random(SEED + number)
+    kind = rng.randrange(10)
+    if kind < 4:
+        encoding = rng.choice([b"zstd", b"gzip", b"", b"br"])
+        return rng.randbytes(rng.randrange(2_000)), [("content-encoding", encoding)]
+    if kind == 4 and number % 100 == 0:  # each grows beyond what is allowed
+        return gzip.compress(bytes(20 * 1024 * 1024)), [("content-encoding", b"gzip")]
+    value = json.dumps(lie(rng, time.time_ns() // 1_000_000)).encode()
+    return value[: len(value) - (kind == 5)], []
+
+
+def rejected(balancer: Server) -> float:
+    text = str(balancer.ask("/metrics")[1] or "")
+    found = re.findall(r"^permit_ingest_rejected_total\{.*\} ([0-9.e+]+)$", text, re.MULTILINE)
+    return sum(map(float, found))
+
+
+@pytest.mark.long
+def test_ten_thousand_poisonous_messages_cost_only_themselves(fleet: Fleet) -> None:
+    before = sum(map(rejected, fleet.balancers))
+
+    async def send() -> None:
+        servers = fleet.stack.kafka.bootstrap_servers
+        async with asyncio.timeout(120), AIOKafkaProducer(bootstrap_servers=servers) as producer:
+            for first in range(0, POISON, 500):
+                sent = []
+                for number in range(first, first + 500):
+                    value, headers = poison(number)
+                    key = b"%d" % number
+                    sent.append(
+                        await producer.send("permit-usage", value, key=key, headers=headers)
+                    )
+                await asyncio.gather(*sent)
+
+    asyncio.run(send())
+    fleet.await_service(SERVED_SECONDS)
+    fleet.wait(
+        lambda: sum(map(rejected, fleet.balancers)) - before >= POISON * 0.9,
+        "read to the end",
+        60,
+    )
+    fleet.await_service(SERVED_SECONDS)
+    assert all(balancer.process.poll() is None for balancer in fleet.balancers)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seconds", [STEP_SECONDS, -STEP_SECONDS])
+@pytest.mark.parametrize("who", ["leader", "follower"])
+def test_a_balancers_clock_that_steps_by_ten_minutes_and_back_lets_nobody_send_too_much(
+    fleet: Fleet, who: str, seconds: float
+) -> None:
+    leader, other = fleet.roles()
+    balancer = leader if who == "leader" else other
+    fleet.step_clock(balancer, seconds)
+    try:
+        time.sleep(2 * VALID_SECONDS)
+        fleet.check_never_over()
+        assert balancer.ask("/healthz")[0] == 200
+    finally:
+        fleet.step_clock(balancer, 0)
+    fleet.wait(lambda: leads(leader) != leads(other), "one leader", TAKEN_OVER_SECONDS)
+    fleet.await_service(SERVED_SECONDS + 2 * WINDOW_SECONDS)
