@@ -108,7 +108,8 @@ class HttpSource:
         if answer.status == 304:
             return Reading()
         if answer.status == 404:
-            self._etag = None if is_of_host else answer.getheader("ETag")
+            if not is_of_host:
+                self._etag = answer.getheader("ETag")
             return Reading()
         if answer.status != 200:
             raise TransportError(f"balancer: it answers {answer.status}")
