@@ -29,10 +29,10 @@ from worker_sdk.wire.distribution import (
 from worker_sdk.wire.fellows import instances_in_answer, instances_in_document
 
 PERIOD_MS = 60_000
-OWN = make_instance("a1b2", "000000000001")
-CHILD = make_instance("a1b2", "000000000002")
-OTHER = make_instance("c3d4", "000000000003")
-THIRD = make_instance("e5f6", "000000000004")
+OWN = make_instance("a1b2", "0000000000000001")
+CHILD = make_instance("a1b2", "0000000000000002")
+OTHER = make_instance("c3d4", "0000000000000003")
+THIRD = make_instance("e5f6", "0000000000000004")
 
 
 def machines() -> Machines:
@@ -64,15 +64,15 @@ def test_what_a_machine_left_behind_as_it_started_again_does_not_count() -> None
 
 def test_ids_that_do_not_tell_their_machine_take_no_part() -> None:
     seen = machines()
-    ids = {OWN, "0123456789abcdef", "worker-1", make_instance("0000", "0" * 12)}
+    ids = {OWN, "0123456789abcdef", "worker-1", make_instance("0000", "0" * 16)}
     assert not any(seen.note(ids, minute * PERIOD_MS) for minute in range(20))
-    unknown = Machines(make_instance("0000", "0" * 12), PERIOD_MS)
+    unknown = Machines(make_instance("0000", "0" * 16), PERIOD_MS)
     assert not any(unknown.note({OTHER, THIRD}, minute * PERIOD_MS) for minute in range(20))
 
 
 def test_the_ids_of_a_machines_processes_begin_alike() -> None:
     assert machine() == machine()
-    assert machine_of(make_instance(machine(), "0" * 12)) == machine()
+    assert machine_of(make_instance(machine(), "0" * 16)) == machine()
 
 
 def document(*names: tuple[str, str]) -> Document:

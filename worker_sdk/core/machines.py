@@ -22,7 +22,7 @@ PERIODS_TO_COUNT: Final = 5
 are listed for at most three or four."""
 
 MACHINES_MAX: Final = 64
-_ID: Final = re.compile(r"([0-9a-f]{4})-[0-9a-f]{12}")
+_ID: Final = re.compile(r"([0-9a-f]{4})-[0-9a-f]{16}")
 
 
 def make_instance(machine: str, drawn: str) -> str:
@@ -30,7 +30,7 @@ def make_instance(machine: str, drawn: str) -> str:
 
     Args:
         machine: four hexadecimal digits, the same in all processes of a machine.
-        drawn: twelve hexadecimal digits by chance.
+        drawn: sixteen hexadecimal digits by chance.
     """
     return f"{machine}-{drawn}"
 

@@ -22,7 +22,7 @@ from worker_sdk.runtime.member import Member
 from worker_sdk.runtime.options import Options
 from worker_sdk.runtime.surroundings import check_surroundings, has_greenlets, machine
 
-INSTANCE_BYTES: Final = 6
+INSTANCE_BYTES: Final = 8
 
 
 class Lives:
