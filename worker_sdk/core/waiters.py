@@ -200,15 +200,16 @@ class DeliveryAccount:
 
     def advance(self, mono_ms: int, waiters: int) -> None:
         """Account for the time up to ``mono_ms``, during which ``waiters`` were waiting."""
-        elapsed_ms = 0 if self._at_ms is None else max(0, mono_ms - self._at_ms)
-        self._at_ms = mono_ms if self._at_ms is None else max(mono_ms, self._at_ms)
+        if self._at_ms is not None and mono_ms <= self._at_ms:
+            return  # calls are many in a millisecond
+        elapsed_ms = 0 if self._at_ms is None else mono_ms - self._at_ms
+        self._at_ms = mono_ms
         self._busy_ms += elapsed_ms * self._reported_count
         while self._bare:
-            caller, (permits, since_ms) = next(iter(self._bare.items()))
-            if mono_ms - since_ms <= BARE_DELIVERY_MAX_MS and len(self._bare) <= CALLERS_MAX:
+            _, since_ms = next(iter(self._bare.values()))
+            if mono_ms - since_ms <= BARE_DELIVERY_MAX_MS:
                 break
-            del self._bare[caller]
-            self._bare_permits -= permits
+            self._forget_oldest()
         nothing_delivers = self._bare_permits + self._reported_permits == 0
         if nothing_delivers and 0 < waiters <= self._most_permits:
             self._starved_ms += elapsed_ms
@@ -227,8 +228,14 @@ class DeliveryAccount:
             self.asks(caller)
             self._bare[caller] = (permits, self._at_ms or 0)
             self._bare_permits += permits
+            if len(self._bare) > CALLERS_MAX:
+                self._forget_oldest()
         in_delivery = self._bare_permits + self._reported_permits
         self._most_permits = max(self._most_permits, in_delivery)
+
+    def _forget_oldest(self) -> None:
+        _, (permits, _) = self._bare.popitem(last=False)
+        self._bare_permits -= permits
 
     def end(self, permits: int) -> None:
         """Note the reported end of a delivery. Advance first."""
