@@ -111,6 +111,15 @@ SETTINGS: Final = (
         effect="next regular document; early ones obey it at once",
     ),
     Setting(
+        "lend_points",
+        "--lend-percent",
+        "what no regular document plans beside that: early rounds lend it within the window to "
+        "members that run out; for demand that moves faster than the rounds",
+        "points",
+        0,
+        POINTS,
+    ),
+    Setting(
         "peak_decay_permille",
         "--peak-decay-percent",
         "what remains of a recent peak of demand after a round; spare capacity goes to peaks",

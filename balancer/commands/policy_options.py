@@ -83,6 +83,10 @@ PERCENT_OPTIONS: Final = (
         "Part that no regular round plans, so that newcomers start at once.  [1]",
     ),
     PercentOption(
+        *("--lend-percent", "lend_points", 10_000_000, 0, 100, "50"),
+        "Part that is lent within the window to workers that run out.  [0]",
+    ),
+    PercentOption(
         *("--peak-decay-percent", "peak_decay_permille", 10, 0, 100, "90"),
         "What remains of a recent peak of demand after a round.  [90]",
     ),

@@ -20,8 +20,8 @@ from balancer.commands.policy_options import policy_options, policy_parts
 
 if TYPE_CHECKING:
     from balancer.simulation.demanded import Demanded
-    from balancer.simulation.run import Outcome
     from balancer.simulation.scenario import Faults, Scenario
+    from balancer.simulation.views import Outcome
 
 LIST = "list"
 MEMBERS_SHOWN = 10

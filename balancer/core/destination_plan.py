@@ -118,7 +118,7 @@ def plan_destination(
     promised = _promised(terms, promises, oldest, live)
     budget = POINTS - sum(points for points, _ in promised.gone.values())
     if not promised.is_full:
-        budget -= min(policy.newcomer_reserve_points, budget - total(promised.kept))
+        budget -= min(policy.unplanned_points, budget - total(promised.kept))
     weights = weights_of(policy.weights, trails.members, members)
     claims = _claims(
         policy, wishes, trails, promised.kept, weights, standing.points, (terms.capacity, budget)
@@ -308,7 +308,7 @@ def _safe_points(
     would tie up points that newcomers must get. Where nobody is limited they find enough, and the
     part is the whole share.
     """
-    budget = POINTS - policy.newcomer_reserve_points
+    budget = POINTS - policy.unplanned_points
     targets, _ = waterfill(zeros(len(claims)), claims.wanted, budget, claims.weight)
     part = division.points
     if division.level is not None:

@@ -3,7 +3,7 @@
 Decides, by rules 6 and 7, which points are free before the next regular document, and who gets
 them. Everybody's first interval, the capacity and the windows stay as they are. Knows no strategy:
 a newcomer gets its predecessor's interval if one of its host said goodbye, else an even slice;
-what is left tops up those that lack most.
+what is left tops up those that lack most, or is lent where the policy says so (`lending`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 
 from balancer.core.columns import points_of, zeros
 from balancer.core.demand import Accounts, demands
-from balancer.core.layout import free_gaps
+from balancer.core.layout import free_gaps, take_slice
+from balancer.core.lending import Wants, lend
 from balancer.core.model import MemberRecord, Usage
 from worker_sdk.wire.distribution import DestinationShares, Entry, Member, Terms
 from worker_sdk.wire.shares import (
@@ -47,7 +48,7 @@ class Lacking:
 def amend(
     line: DestinationShares,
     newcomers: Newcomers,
-    lacking: Lacking,
+    lacking: Lacking | Wants,
     members: Mapping[Member, MemberRecord],
     *,
     others: Sequence[DestinationShares],
@@ -83,7 +84,10 @@ def amend(
         for entry in other.entries
     ]
     gaps = free_gaps([*entries, *elsewhere], line.holds)
-    return _topped_up(_with_newcomers(amended, gaps, newcomers, left_by_host), gaps, lacking)
+    amended = _with_newcomers(amended, gaps, newcomers, left_by_host)
+    if isinstance(lacking, Wants):
+        return lend(amended, gaps, lacking)
+    return _topped_up(amended, gaps, lacking)
 
 
 def _with_newcomers(
@@ -96,7 +100,7 @@ def _with_newcomers(
     entries = list(line.entries)
     for host, instance in newcomers.members:
         inherited = left_by_host.get(host)
-        interval = _take_inherited(gaps, inherited) or _take_slice(gaps, slice_points)
+        interval = _take_inherited(gaps, inherited) or take_slice(gaps, slice_points)
         if interval is None:
             break
         # No safe points: it has no demand on record, and they would outlive this document.
@@ -145,7 +149,7 @@ def _topped_up(
     given: dict[Member, Interval] = {}
     for member, lack in wanting:
         wanted = min(even, max(lack, least), budget)
-        interval = _take_slice(gaps, wanted) if wanted >= least else None
+        interval = take_slice(gaps, wanted) if wanted >= least else None
         if interval is None or interval[1] - interval[0] < least:
             break
         given[member] = interval
@@ -222,17 +226,3 @@ def _take_inherited(gaps: list[Interval], inherited: list[Interval] | None) -> I
             gaps[number : number + 1] = [gap for gap in rest if gap[0] < gap[1]]
             return wanted
     return None
-
-
-def _take_slice(gaps: list[Interval], points: int) -> Interval | None:
-    """Take a slice of the largest gap, or all of it where it is smaller; the gaps shrink."""
-    if not gaps:
-        return None
-    number = max(range(len(gaps)), key=lambda index: gaps[index][1] - gaps[index][0])
-    start, end = gaps[number]
-    taken = (start, min(end, start + points))
-    if taken[1] == end:
-        del gaps[number]
-    else:
-        gaps[number] = (taken[1], end)
-    return taken

@@ -172,3 +172,17 @@ def free_gaps(entries: Iterable[Entry], holds: Iterable[Hold]) -> list[Interval]
     if position < POINTS:
         gaps.append((position, POINTS))
     return gaps
+
+
+def take_slice(gaps: list[Interval], points: int) -> Interval | None:
+    """Take a slice of the largest gap, or all of it where it is smaller; the gaps shrink."""
+    if not gaps:
+        return None
+    number = max(range(len(gaps)), key=lambda index: gaps[index][1] - gaps[index][0])
+    start, end = gaps[number]
+    taken = (start, min(end, start + points))
+    if taken[1] == end:
+        del gaps[number]
+    else:
+        gaps[number] = (taken[1], end)
+    return taken

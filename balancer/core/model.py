@@ -76,6 +76,8 @@ class Policy:
         maximum_points: the largest share of a member.
         head_room_permille: spare capacity goes first to so much above each member's demand.
         newcomer_reserve_points: points that no regular document plans, free for early rounds.
+        lend_points: points that no regular document plans; early rounds lend them within the
+            window to members that run out.
         peak_decay_permille: what remains of a recent peak of demand after a round.
         expect_recurring: whether demand that came back at one lag is expected to come again.
         safe_permille: safe points are at most this part of a share.
@@ -93,6 +95,7 @@ class Policy:
     maximum_points: int = POINTS
     head_room_permille: int = 100
     newcomer_reserve_points: int = POINTS // 100
+    lend_points: int = 0
     peak_decay_permille: int = 900
     expect_recurring: bool = True
     safe_permille: int = 900
@@ -121,6 +124,7 @@ class Policy:
             )
         _check("head_room_permille", self.head_room_permille, 0, 10 * PERMILLE)
         _check("newcomer_reserve_points", self.newcomer_reserve_points, 0, POINTS // 2)
+        _check("lend_points", self.lend_points, 0, POINTS)
         _check("peak_decay_permille", self.peak_decay_permille, 0, PERMILLE)
         _check("safe_permille", self.safe_permille, 0, PERMILLE)
         _check("guard_ms", self.guard_ms, 0, 60_000)
@@ -128,6 +132,11 @@ class Policy:
             _check("valid_for_seconds", self.valid_for_seconds, 1, SPAN_MAX_MS // 1000)
         _check("on_expiry.permille", self.on_expiry.permille, 0, PERMILLE)
         _check("on_expiry.for_ms", self.on_expiry.for_ms, 0, SPAN_MAX_MS)
+
+    @property
+    def unplanned_points(self) -> int:
+        """What no regular document plans."""
+        return min(POINTS, self.newcomer_reserve_points + self.lend_points)
 
 
 @dataclass(frozen=True, slots=True)

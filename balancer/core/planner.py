@@ -21,14 +21,17 @@ from dataclasses import dataclass, field, replace
 from balancer.core import invariants
 from balancer.core.destination_plan import plan_destination
 from balancer.core.early import Lacking, Newcomers, amend, wants_more
+from balancer.core.lending import Wants, wants_of
 from balancer.core.lineage import Lineage, lineage_of, still_needed
 from balancer.core.memory import Memory, Trails, bounded
 from balancer.core.model import (
     Destination,
     MemberRecord,
     Plan,
+    Policy,
     RoundKind,
     Snapshot,
+    Usage,
 )
 from balancer.core.reasons import ReasonColumns, Reasons
 from balancer.core.reservations import Promises, gives_permits, oldest_epochs
@@ -200,11 +203,10 @@ def _early_line(
         for line in work.lineage.lines(destination.name, destination.window_seconds)
         if line.terms.from_window < before.terms.until_window and first < line.terms.until_window
     ]
-    lacking = [] if work.snapshot.learning else wants_more(before, live, window_ms)
     amended = amend(
         before,
         Newcomers(newcomers, len(live)),
-        Lacking(lacking, destination.policy.newcomer_reserve_points),
+        _lacking(work, destination.policy, before, live),
         work.members,
         others=others,
         present=present,
@@ -212,6 +214,20 @@ def _early_line(
     if amended != before:
         work.changed = True
     return amended
+
+
+def _lacking(
+    work: _Round, policy: Policy, before: DestinationShares, live: Mapping[Member, Usage]
+) -> Lacking | Wants:
+    """Return who is to get more than it has by an early round."""
+    spare_points = policy.newcomer_reserve_points
+    window_ms = before.terms.window_seconds * 1000
+    if work.snapshot.learning:
+        return Lacking([], spare_points)
+    if policy.lend_points:
+        present = work.now_ms // window_ms
+        return wants_of(before, live, spare_points=spare_points, present=present)
+    return Lacking(wants_more(before, live, window_ms), spare_points)
 
 
 def _round_end(work: _Round, from_window: int, window_ms: int, round_windows: int) -> int:
@@ -267,6 +283,7 @@ def _terms(destination: Destination, windows: tuple[int, int]) -> Terms:
         guard_ms=policy.guard_ms,
         pacing=policy.pacing,
         enforce=policy.enforce,
+        lends=policy.lend_points > 0,
     )
 
 

@@ -190,7 +190,7 @@ def noise(name: str, load: float) -> Build:
     return build
 
 
-def hot_set(name: str, window_seconds: int) -> Build:
+def hot_set(name: str, window_seconds: int, policy: Policy | None = None) -> Build:
     """Return 100 members of which 25 want everything, others in each minute."""
     windows_a_minute = 60 // window_seconds
 
@@ -210,6 +210,7 @@ def hot_set(name: str, window_seconds: int) -> Build:
             windows,
             members,
             window_seconds=window_seconds,
+            policy=policy or Policy(),
             measured_from_window=windows_a_minute,
         )
 

@@ -28,6 +28,7 @@ from balancer.simulation.demanded import Demanded
 from balancer.simulation.scenario import Scenario
 from worker_sdk.errors import ConfigurationError
 from worker_sdk.wire.distribution import OnExpiry
+from worker_sdk.wire.shares import POINTS
 
 PERCENT_POINTS: Final = 10_000_000
 
@@ -196,6 +197,13 @@ CATALOGUE: Final[Mapping[str, BuiltIn]] = {
         120,
         Demanded(least_served_over_ideal=0.6),
         least_windows=24,
+    ),
+    "hot-set-lent": BuiltIn(
+        "the same in minutes, where nine tenths are lent within the window",
+        builders.hot_set("hot-set-lent", 60, Policy(lend_points=9 * POINTS // 10)),
+        30,
+        Demanded(least_served_over_ideal=0.85),
+        least_windows=10,
     ),
     "blocking": BuiltIn(
         "20 members, each a single thread that waits for every permit",

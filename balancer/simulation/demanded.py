@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from balancer.errors import PolicyError
 from balancer.simulation.outcome import summary
-from balancer.simulation.run import Outcome
 from balancer.simulation.scenario import Scenario
+from balancer.simulation.views import Outcome
 from worker_sdk.wire.shares import POINTS
 
 SENTENCES_MAX = 5

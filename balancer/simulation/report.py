@@ -9,8 +9,8 @@ import heapq
 
 from balancer.simulation.demanded import Demanded, broken_safety, unmet
 from balancer.simulation.outcome import Figures, HostAccount, summary
-from balancer.simulation.run import Outcome
 from balancer.simulation.scenario import Scenario
+from balancer.simulation.views import Outcome
 
 
 def report(

@@ -8,9 +8,10 @@ Decides the order of things within a window, by one of two timetables:
   seconds 0 to 36 of 60, the round plans at 38, everybody reads in turn over 48 to 58.
 
 In both, members come and go at three instants of a window, each followed by an early round (as is
-the first one of a window that no document covers); at five sixths at the latest everybody looks for
-a newer document; the last work is done just before the guard. Delays and losses come from the
-scenario.
+the first one of a window that no document covers); where the policy lends, there are further early
+rounds, before each of which those that have run out say so; at five sixths at the latest everybody
+looks for a newer document; the last work is done just before the guard. Delays and losses come from
+the scenario.
 
 Where unserved work is kept, that of a member that ends goes to one that joins at the same instant,
 its successor; where none does, evenly to everybody.
@@ -21,7 +22,6 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 from balancer.app.agenda import plan_at_ms
@@ -30,6 +30,7 @@ from balancer.simulation.even_split import EvenSplit
 from balancer.simulation.outcome import Figures, HostAccount
 from balancer.simulation.scenario import MemberPlan, Scenario, TimetableKind
 from balancer.simulation.service import SimulatedBalancer
+from balancer.simulation.views import Outcome, WindowView
 from balancer.simulation.worker import SimulatedWorker
 from worker_sdk.runtime.timetable import make_timetable
 from worker_sdk.wire.distribution import Member
@@ -39,55 +40,12 @@ START_WINDOW: Final = 30_000_000
 COMING_PARTS: Final = (1 / 60, 1 / 3, 2 / 3)
 """Parts of a window at which members come and go."""
 
+LENDING_PARTS: Final = tuple(number / 20 for number in range(1, 20))
+"""Parts of a window at which members look whether they have run out, and points are lent."""
+
 LOOK_PART: Final = 5 / 6
 LOOK_AGAIN_MS: Final = 500
 REPORT_BEFORE_MS, PLAN_BEFORE_MS, READ_BEFORE_MS = 3, 2, 1
-
-
-@dataclass(frozen=True, slots=True)
-class WindowView:
-    """One window of a run as a whole.
-
-    Attributes:
-        window: of the run.
-        capacity: of the document in force, else of the last one that was.
-        bound: what may be spent: the capacity, or what older documents promised (rule 10).
-        wanted: permits that arrived wanted.
-        served: permits used.
-        held_points: kept back for somebody who may still be spending them.
-        members: live at its end.
-    """
-
-    window: int
-    capacity: int
-    bound: int
-    wanted: int
-    served: int
-    held_points: int
-    members: int
-
-
-@dataclass(slots=True)
-class Outcome:
-    """A finished run.
-
-    Attributes:
-        figures: what the fleet showed.
-        even: what the same demand shows under an even split.
-        views: window by window.
-        hosts: host by host.
-        over: windows of the run in which more was spent than their bound.
-        broken: invariants that a plan would have broken; such plans were not published.
-        moved_points: window to the points of shares that the regular round at its end moved.
-    """
-
-    figures: Figures
-    even: Figures
-    views: list[WindowView] = field(default_factory=list)
-    hosts: dict[str, HostAccount] = field(default_factory=dict)
-    over: list[int] = field(default_factory=list)
-    broken: list[str] = field(default_factory=list)
-    moved_points: dict[int, int] = field(default_factory=dict)
 
 
 class Simulation:
@@ -101,6 +59,7 @@ class Simulation:
         self._workers: dict[SimulatedWorker, None] = {}
         self._everybody: list[SimulatedWorker] = []
         self._deaf: set[SimulatedWorker] = set()
+        self._borrowers: dict[SimulatedWorker, None] = {}
         self._orphaned_work = 0
         self._start_ms = 0
         self._capacity = self._bound = scenario.capacity
@@ -124,6 +83,10 @@ class Simulation:
     def _step(self, window: int) -> WindowView:
         self._apply_events(window)
         self._gone, self._heirs = [], {}
+        self._borrowers.clear()
+        if self.scenario.policy.lend_points:
+            for worker in self._workers:  # what they see now is of earlier windows
+                worker.report_out_of_turn((START_WINDOW + window) * self._window_ms)
         self._share_orphaned_work()
         self._start_ms = (START_WINDOW + window) * self._window_ms
         end_ms = self._start_ms + self._window_ms
@@ -133,6 +96,7 @@ class Simulation:
         self._bring_work(window, 1.0)
         for turn in range(len(COMING_PARTS)):
             self._come_and_go(window, turn)
+            self._report_and_lend(window, [], 0, turn)
         self._look(self._start_ms + int(LOOK_PART * self._window_ms))
         self._finish_work()
         for worker in self._workers:
@@ -151,11 +115,13 @@ class Simulation:
             for number, worker in enumerate(self._workers)
         )
         self._come_and_go(window, 0)
-        reported = self._report_in_turn(window, turns, 0, COMING_PARTS[1])
+        reported = self._report_and_lend(window, turns, 0, 0)
         self._come_and_go(window, 1)
+        reported = self._report_and_lend(window, turns, reported, 1)
         self._report_in_turn(window, turns, reported, 1.0)
         self._round(window, plan_at_ms(START_WINDOW + window, self._window_ms))
         self._come_and_go(window, 2)
+        self._report_and_lend(window, [], 0, 2)
         newest = self.balancer.newest_epoch()
         for worker in self._workers:
             if worker.read_epoch < newest and worker not in self._deaf:
@@ -165,6 +131,41 @@ class Simulation:
         if not self.scenario.keeps_backlog:
             for worker in self._workers:
                 worker.refuse_waiting()
+
+    def _report_and_lend(
+        self, window: int, turns: list[tuple[float, int, SimulatedWorker]], reported: int, turn: int
+    ) -> int:
+        """Let members report and borrow after a coming, before the next; return how many have."""
+        until_part = COMING_PARTS[turn + 1] if turn + 1 < len(COMING_PARTS) else 1.0
+        if self.scenario.policy.lend_points:
+            for part in LENDING_PARTS:
+                if COMING_PARTS[turn] <= part < until_part:
+                    reported = self._report_in_turn(window, turns, reported, part)
+                    self._lend(window, part)
+        return self._report_in_turn(window, turns, reported, until_part) if turns else reported
+
+    def _lend(self, window: int, part: float) -> None:
+        """Let those that have run out say so, run an early round, and let them look."""
+        now_ms = self._start_ms + int(part * self._window_ms)
+        faults = self.scenario.faults
+        is_service = self.scenario.timetable is TimetableKind.SERVICE
+        for worker in self._workers:
+            if is_service:
+                worker.bring_work(window, part)
+            self._work(worker, self._start_ms, now_ms + worker.skew_ms)
+            batch = worker.report_out_of_turn(now_ms)
+            if batch is None:
+                continue
+            self._borrowers[worker] = None
+            if not faults.lost_reports or self._random.random() >= faults.lost_reports:
+                self.balancer.receive(batch, now_ms)
+        if not self._borrowers or self._is_away(window):
+            return
+        self.balancer.round(RoundKind.EARLY, now_ms + LOOK_AGAIN_MS // 2)
+        newest = self.balancer.newest_epoch()
+        for worker in self._borrowers:
+            if worker.read_epoch < newest and worker in self._workers and worker not in self._deaf:
+                self._read(worker, now_ms + LOOK_AGAIN_MS)
 
     def _report_in_turn(
         self, window: int, turns: list[tuple[float, int, SimulatedWorker]], first: int, part: float

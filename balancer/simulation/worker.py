@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from balancer.simulation.outcome import HostAccount
 from balancer.simulation.scenario import MemberPlan, Style
 from worker_sdk.core.engine import Engine
+from worker_sdk.core.loans import Loans
 from worker_sdk.core.waiters import Waiter
 from worker_sdk.runtime.timetable import Timetable
 from worker_sdk.wire.distribution import OwnShare
@@ -63,6 +64,7 @@ class SimulatedWorker:
         self._skew_ms = skew_ms
         self._engine = Engine(plan.host, instance, [DESTINATION], group=plan.group)
         self._ledger = self._engine.account(DESTINATION).ledger
+        self._loans = Loans()
         self._thread_free_ms = start_ms + skew_ms
         self._waiter: Waiter | None = None
 
@@ -103,6 +105,19 @@ class SimulatedWorker:
     def lacks_entry(self) -> bool:
         """Say whether it has no share in the newest document it knows."""
         return self._engine.lacks_entry()
+
+    def report_out_of_turn(self, now_ms: int) -> UsageBatch | None:
+        """Return the account of the present window if it has run out where points are lent.
+
+        What it still has to do waits, for the moment of the look.
+        """
+        queue = self._engine.account(DESTINATION).queue
+        waiter = Waiter(DESTINATION, self.backlog, self.member)
+        if self.backlog and self._waiter is None:
+            queue.join(waiter)
+        batch = self._loans.report(self._engine, now_ms + self._skew_ms)
+        queue.give_up(waiter)
+        return batch
 
     # -- work
 

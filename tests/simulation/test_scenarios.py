@@ -11,7 +11,8 @@ from balancer.simulation.builders import AWAY_WINDOW, outage
 from balancer.simulation.catalogue import CATALOGUE, scenario_named
 from balancer.simulation.demanded import Demanded, broken_safety, unmet
 from balancer.simulation.outcome import summary
-from balancer.simulation.run import Outcome, Simulation
+from balancer.simulation.run import Simulation
+from balancer.simulation.views import Outcome
 from balancer.simulation.scenario import (
     Events,
     Faults,

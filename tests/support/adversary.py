@@ -38,6 +38,7 @@ class Chances:
     lie: float = 0
     lies: tuple[int, ...] = (1, 1, 2, 3, 1000)
     spend: float = 1
+    borrow: float = 0  # reports out of turn
     missed_round: float = 0
     odd_round: float = 0
     put_delay: tuple[int, ...] = (0,)
@@ -106,7 +107,8 @@ def work(world: World, worker: Worker, chances: Chances) -> None:
             world.spend(worker, name, worker.demand)
     if happens(rng, chances.lie):
         world.send_lie(worker, rng.choice(chances.lies))
-    if (world.tick_number + worker.number * 3) % WINDOW_TICKS == 0:
+    is_turn = (world.tick_number + worker.number * 3) % WINDOW_TICKS == 0
+    if is_turn or happens(rng, chances.borrow):
         batch = world.report(worker)
         if batch is not None and not happens(rng, chances.lost_report):
             again = rng.choice([1, 5, 20]) if happens(rng, chances.repeated_report) else None
@@ -123,7 +125,8 @@ def plan_if_due(world: World, shard: Shard, chances: Chances) -> None:
     is_uncovered = second % 5 == 0 and not all(
         shard.covers(name, world.planner_now_ms) for name in names
     )
-    if not (is_regular or shard.early_due or is_uncovered):
+    lends = second % 2 == 0 and any(world.destinations[name].policy.lend_points for name in names)
+    if not (is_regular or shard.early_due or is_uncovered or lends):
         return
     shard.early_due = False
     if not happens(rng, chances.missed_round):

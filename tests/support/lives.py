@@ -41,6 +41,7 @@ class Life:
     reserves: tuple[int, ...] = (0, 10_000_000, 50_000_000)
     round_windows: tuple[int, ...] = (1, 1, 1, 2, 3)
     pacing: Pacing = Pacing.WINDOW
+    lends: tuple[int, ...] = ()
     chances: dict[str, Any] = field(default_factory=dict)
 
 
@@ -93,6 +94,21 @@ LIVES = (
         demands=(0, 5, 2000),
         valid_for_seconds=(20, 35),
         chances=quiet(read=0.2, policy=0.1, capacity=0.01, new_demand=0.05),
+    ),
+    Life(
+        "points that are lent",
+        demands=(0, 50, 2000),
+        capacities=(20, 97, 1000, 1_000_000_000),
+        lends=(100_000_000, 500_000_000, 1_000_000_000),
+        chances=quiet(
+            read=0.7,
+            borrow=0.3,
+            join=0.03,
+            leave=0.03,
+            capacity=0.01,
+            take_over=0.01,
+            new_demand=0.2,
+        ),
     ),
     Life(
         "removed and made again",
@@ -213,6 +229,7 @@ def drawn_world(rng: random.Random, life: Life, *, laxity: str = "") -> World:
             on_expiry=OnExpiry(500, 20_000) if rng.choice(life.extends) else CLOSED,
             guard_ms=2 * skew_max_ms,
             pacing=life.pacing,
+            lend_points=rng.choice(life.lends) if life.lends else 0,
         ),
         round_windows=rng.choice(life.round_windows),
         skew_max_ms=skew_max_ms,
@@ -240,7 +257,7 @@ def calm_down(world: World) -> None:
         world.destinations[name] = replace(
             world.destinations[name],
             capacity=world.destinations[name].capacity or 10,
-            policy=world.setup.policy,
+            policy=replace(world.setup.policy, lend_points=0),
         )
     for worker in world.workers:
         worker.paused = False

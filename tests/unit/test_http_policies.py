@@ -21,6 +21,7 @@ EVERY_VALUE = {
     "maximum_points": 2,
     "head_room_permille": 3,
     "newcomer_reserve_points": 4,
+    "lend_points": 5,
     "peak_decay_permille": 5,
     "expect_recurring": False,
     "safe_permille": 6,

@@ -19,7 +19,8 @@ from worker_sdk.wire.distribution import OnExpiry
 NUMBERS = [setting for setting in SETTINGS if setting.least is not None]
 OPTIONS = (
     *("strategy", "shadow", "weight", "minimum_percent", "maximum_percent", "head_room_percent"),
-    *("newcomer_reserve_percent", "peak_decay_percent", "safe_percent", "expect_recurring"),
+    *("newcomer_reserve_percent", "lend_percent", "peak_decay_percent", "safe_percent"),
+    "expect_recurring",
     *("valid_for_seconds", "on_expiry_permille", "on_expiry_seconds", "guard_ms", "pacing"),
     "enforce",
 )

@@ -1,8 +1,9 @@
-"""When a member reports out of turn: it has run out where points are lent.
+"""What a member reports out of turn, where points are lent within the window.
 
-Decides, for destinations whose document says that it lends, whether more was refused or waits in
-the present window than is left of it. What comes of the report is the balancer's matter. Knows no
-timer: whoever asks does so about once a second.
+Decides, for destinations whose document says that it lends, when a member has run out: it was
+refused or waits, and its share will not last if it goes on like this. Then it gives an account of
+the present window so far, beside those in its turn, which say all of it again. What comes of that
+is the balancer's matter. Knows no timer: whoever asks does so about once a second.
 """
 
 from __future__ import annotations
@@ -13,18 +14,22 @@ from typing import Final
 from worker_sdk.core.engine import Engine
 from worker_sdk.core.ladder import Mode
 from worker_sdk.wire.shares import window_at
+from worker_sdk.wire.usage import MemberState, UsageBatch, UsageTuple
 
 PAUSE_PART: Final = 12
 """Two reports out of turn are at least a twelfth of a window apart."""
 
+SHORTEST_PART: Final = 10
+"""What was asked for is taken to go on like that from a tenth of a window on."""
+
 
 @dataclass(slots=True)
-class _Want:
-    """What was refused of one destination: by the last look, and before what counts now."""
+class _Refusals:
+    """What was refused before the first look in the present window, and by the last report."""
 
     window: int
-    refused_seen: int
-    refused_before: int
+    before: int
+    told: int
     not_before_ms: int = 0
 
 
@@ -32,34 +37,57 @@ class Loans:
     """One member's needs beyond its shares."""
 
     def __init__(self) -> None:
-        self._wants: dict[str, _Want] = {}
+        self._refusals: dict[str, _Refusals] = {}
 
-    def is_due(self, engine: Engine, now_ms: int) -> bool:
-        """Say whether to report now, and to look for what comes of it; then not for a while."""
-        due = [self._is_due(engine, name, now_ms) for name in engine.destinations]
-        return any(due)
+    def report(self, engine: Engine, now_ms: int) -> UsageBatch | None:
+        """Return what to report now, and then to look for what comes of it; None for nothing."""
+        accounts = [self._account(engine, name, now_ms) for name in engine.destinations]
+        tuples = tuple(account for account in accounts if account is not None)
+        if not tuples:
+            return None
+        return UsageBatch(
+            host=engine.host,
+            instance=engine.instance,
+            sent_at_ms=now_ms,
+            state=MemberState.RUNNING,
+            group=engine.group,
+            epochs=engine.epochs(),
+            tuples=tuples,
+        )
 
-    def _is_due(self, engine: Engine, name: str, now_ms: int) -> bool:
+    def _account(self, engine: Engine, name: str, now_ms: int) -> UsageTuple | None:
         account = engine.account(name)
-        newest = account.ledger.newest
-        if newest is None or not newest.terms.lends:
-            return False
-        window_ms = newest.terms.window_seconds * 1000
-        window = window_at(now_ms, newest.terms.window_seconds)
-        refused_total = account.ledger.refused_total
-        want = self._wants.setdefault(name, _Want(window, refused_total, refused_total))
-        if want.window != window:
-            # What was refused before this window says nothing about it.
-            want.window, want.refused_before = window, want.refused_seen
-        want.refused_seen = refused_total
-        waiting = sum(waiter.permits for waiter in account.queue.waiters)
-        wanted = refused_total - want.refused_before + waiting
-        if not wanted or now_ms < want.not_before_ms:
-            return False
-        allowance = account.ledger.allowance(now_ms)
-        left = allowance.granted_permits - allowance.spent_permits
-        if allowance.mode is not Mode.FRESH or wanted <= left:
-            return False
-        want.refused_before = refused_total
-        want.not_before_ms = now_ms + window_ms // PAUSE_PART
-        return True
+        ledger = account.ledger
+        if ledger.newest is None or not ledger.newest.terms.lends:
+            return None
+        window_ms = ledger.newest.terms.window_seconds * 1000
+        window = window_at(now_ms, ledger.newest.terms.window_seconds)
+        total = ledger.refused_total
+        known = self._refusals.get(name)
+        if known is None or known.window != window:
+            self._refusals[name] = _Refusals(window, total, total)
+            return None
+        waiting = account.queue.permits
+        if (total == known.told and not waiting) or now_ms < known.not_before_ms:
+            return None
+        allowance = ledger.allowance(now_ms)
+        elapsed_ms = now_ms - window * window_ms
+        counted_ms = max(elapsed_ms, window_ms // SHORTEST_PART)
+        denied = total - known.before + waiting
+        asked = allowance.spent_permits + denied
+        suffices = asked * window_ms <= allowance.granted_permits * counted_ms
+        if allowance.mode is not Mode.FRESH or suffices or elapsed_ms <= 0:
+            return None
+        known.told = total
+        known.not_before_ms = now_ms + window_ms // PAUSE_PART
+        return UsageTuple(
+            destination=name,
+            from_ms=window * window_ms,
+            instant_ms=now_ms,
+            epoch=allowance.epoch,
+            granted=allowance.granted_permits * elapsed_ms // window_ms,
+            used=allowance.spent_permits,
+            denied=denied,
+            starved_ms=0,
+            busy_ms=0,
+        )

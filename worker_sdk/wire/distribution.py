@@ -91,6 +91,7 @@ class Terms:
         guard_ms: nothing is granted so near a window's edge.
         pacing: release of permits within a window.
         enforce: False lets everything pass and only counts (a trial).
+        lends: points may be had within the window by reporting that one has run out.
     """
 
     destination: str
@@ -102,6 +103,7 @@ class Terms:
     guard_ms: int = 250
     pacing: Pacing = Pacing.EVEN
     enforce: bool = True
+    lends: bool = False
 
     def covers(self, window: int) -> bool:
         """Say whether ``window`` is covered."""
@@ -201,9 +203,8 @@ def _document_lines(document: Document) -> Iterator[bytes]:
     }
     yield dump_json(header) + b"\n"
     for shares in document.destinations:
-        line = encode_terms(shares.terms)
-        line["holds"] = [[hold.start, hold.end, hold.until_ms] for hold in shares.holds]
-        line["members"] = len(shares.entries)
+        holds = [[hold.start, hold.end, hold.until_ms] for hold in shares.holds]
+        line = {**encode_terms(shares.terms), "holds": holds, "members": len(shares.entries)}
         yield dump_json({"destination": shares.terms.destination, **line}) + b"\n"
         for entry in shares.entries:
             row = [entry.host, entry.instance, entry.intervals, entry.safe_points]
@@ -212,15 +213,18 @@ def _document_lines(document: Document) -> Iterator[bytes]:
 
 def encode_terms(terms: Terms) -> dict[str, object]:
     """Return the keys that files and HTTP answers have in common, without the name."""
+    rule = terms.on_expiry
+    late = "closed" if rule == CLOSED else {"permille": rule.permille, "for_ms": rule.for_ms}
     return {
         "capacity": terms.capacity,
         "window_seconds": terms.window_seconds,
         "from_window": terms.from_window,
         "until_window": terms.until_window,
-        "on_expiry": _encode_on_expiry(terms.on_expiry),
+        "on_expiry": late,
         "guard_ms": terms.guard_ms,
         "pacing": terms.pacing.value,
         "enforce": terms.enforce,
+        **({"lends": True} if terms.lends else {}),
     }
 
 
@@ -247,11 +251,8 @@ def decode_terms(value: object, destination: str) -> Terms:
         guard_ms=as_int(line.get("guard_ms"), "guard_ms", least=0, most=GUARD_MAX_MS),
         pacing=Pacing(pacing),
         enforce=as_bool(line.get("enforce"), "enforce"),
+        lends=as_bool(line.get("lends", False), "lends"),
     )
-
-
-def _encode_on_expiry(rule: OnExpiry) -> object:
-    return "closed" if rule == CLOSED else {"permille": rule.permille, "for_ms": rule.for_ms}
 
 
 def _decode_on_expiry(value: object) -> OnExpiry:

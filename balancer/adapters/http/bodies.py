@@ -48,6 +48,7 @@ class _Policy(_Strict):
     maximum_points: int | None = None
     head_room_permille: int | None = None
     newcomer_reserve_points: int | None = None
+    lend_points: int | None = None
     peak_decay_permille: int | None = None
     expect_recurring: bool | None = None
     safe_permille: int | None = None

@@ -1,0 +1,104 @@
+"""What early rounds lend within a window to members that have run out.
+
+Decides, where a policy lends, who gets how much of the points that nobody has: half of them in each
+round, so that whoever runs out a moment later finds something too, and after a few rounds nothing
+is left lying. First what was asked for in this window already, then what it comes to if that goes
+on; both to the same level. Knows nothing of newcomers and of other windows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from balancer.core.allocation.claims import waterfill
+from balancer.core.columns import Ints, ints, kind_for, points_of, zeros
+from balancer.core.demand import Accounts
+from balancer.core.layout import take_slice
+from balancer.core.model import Usage
+from worker_sdk.wire.distribution import DestinationShares, Entry, Member
+from worker_sdk.wire.shares import Interval, points_for_permits, share_points
+
+LOANS_MAX = 7
+"""So many further intervals a member may have."""
+
+SHORTEST_PART = 20
+"""What was asked for is taken to go on like that from this part of a window on."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Wants:
+    """Who has run out.
+
+    Attributes:
+        entries: theirs.
+        asked: points beyond their share for what was asked for already.
+        at_rate: points beyond it if that goes on to the window's end; at least ``asked``.
+        spare_points: are left for newcomers.
+    """
+
+    entries: list[Entry]
+    asked: Ints
+    at_rate: Ints
+    spare_points: int
+
+
+def wants_of(
+    line: DestinationShares, live: Mapping[Member, Usage], *, spare_points: int, present: int
+) -> Wants:
+    """Return who has run out in the present window, by accounts of nothing but that.
+
+    Args:
+        line: of the newest document; nothing is lent where it does not cover the present window.
+        live: live members' newest accounts.
+        spare_points: what is left for newcomers.
+        present: index of the present window.
+    """
+    capacity, window_ms = line.terms.capacity, line.terms.window_seconds * 1000
+    entries = [
+        entry
+        for entry in line.entries
+        if (account := live.get(entry.member)) is not None
+        and present * window_ms <= account.from_ms < account.instant_ms
+        and len(entry.intervals) <= LOANS_MAX
+    ]
+    if not line.terms.covers(present) or capacity <= 0:
+        entries = []
+    accounts = Accounts.of([live[entry.member] for entry in entries], window_ms)
+    shares = ints(share_points(entry.intervals) for entry in entries)
+    asked = np.minimum(accounts.used + accounts.denied, capacity)
+    counted_ms = np.maximum(accounts.span_ms, max(1, window_ms // SHORTEST_PART))
+    rate = asked.astype(kind_for(capacity * window_ms)) * window_ms // counted_ms
+    at_once = np.maximum(points_of(asked, capacity) - shares, 0)
+    at_rate = np.maximum(points_of(rate, capacity) - shares, at_once)
+    return Wants(entries, at_once, at_rate, spare_points)
+
+
+def lend(line: DestinationShares, gaps: list[Interval], wants: Wants) -> DestinationShares:
+    """Return the line with further intervals for those that have run out; the gaps shrink."""
+    budget = (sum(end - start for start, end in gaps) - wants.spare_points + 1) // 2
+    if budget <= 0 or not wants.at_rate.any():
+        return line
+    at_once, _ = waterfill(zeros(len(wants.asked)), wants.asked, budget)
+    points, _ = waterfill(at_once, wants.at_rate, budget)
+    least = points_for_permits(1, line.terms.capacity)
+    given: dict[Member, Interval] = {}
+    for row in np.argsort(-points, kind="stable").tolist():
+        # Less than a permit is no help: few get one, rather than all a part.
+        wanted = min(max(int(points[row]), least), budget)
+        if wanted < least or not wants.at_rate[row]:
+            break
+        interval = take_slice(gaps, wanted)
+        if interval is None or interval[1] - interval[0] < least:
+            break
+        given[wants.entries[row].member] = interval
+        budget -= interval[1] - interval[0]
+    entries = tuple(
+        replace(entry, intervals=tuple(sorted((*entry.intervals, given[entry.member]))))
+        if entry.member in given
+        else entry
+        for entry in line.entries
+    )
+    return replace(line, entries=entries)
