@@ -34,6 +34,7 @@ from balancer.adapters.s3.store import S3DocumentStore
 from balancer.app.cycle import Cycle, CycleLimits
 from balancer.app.ingest import Ingest
 from balancer.app.readiness import Readiness
+from balancer.app.steady import SteadyClock
 from balancer.app.supervisor import Options, Supervisor
 from balancer.app.view import DistributionView
 from balancer.errors import SettingsError, UnavailableError
@@ -151,7 +152,7 @@ class Service:
         self._supervisor: Supervisor | None = None
         self._ingest: Ingest | None = None
         self._has_caught_up = False
-        self._clock = SystemClock()
+        self._clock = SteadyClock(SystemClock())
         self._metrics = PrometheusMetrics()
         self._view = DistributionView()
         self._readiness = Readiness(

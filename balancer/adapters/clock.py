@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import time
+from typing import Final
+
+_STEADY: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Goes on while the machine sleeps, where there is such a clock: leases run out meanwhile."""
 
 
 class SystemClock:
@@ -14,4 +18,4 @@ class SystemClock:
 
     def monotonic_ms(self) -> int:
         """See the port."""
-        return time.monotonic_ns() // 1_000_000
+        return time.clock_gettime_ns(_STEADY) // 1_000_000

@@ -20,6 +20,9 @@ from balancer.app.true_time import check_clock
 from balancer.core.learning import Learning
 from balancer.ports import Clock, LeaseRecord, Metrics, Repository
 
+KEEP_MS: Final = 600_000
+"""Who got back what it had handed over keeps all for so long: somebody counts who leads nothing."""
+
 LOOK_FOR_LEASES_MS: Final = 1_000
 """How often somebody looks for leases who may lead more shards than it does."""
 
@@ -83,6 +86,8 @@ class Leadership:
         self._shards = shards
         self._lease_ms = lease_ms
         self._limits = limits
+        self._given_up: dict[int, int] = {}
+        self._keep_until_ms = 0
 
     def leads(self, held: Held) -> bool:
         """Say whether this process still leads a shard, by a clock that never steps."""
@@ -129,8 +134,11 @@ class Leadership:
         await self._repository.release_leases(self._holder)
 
     async def _hand_over(self, most: int) -> None:
+        if self._clock.monotonic_ms() < self._keep_until_ms:
+            return
         shards = to_hand_over(self.held, most, self._clock.now_ms(), self._limits.round_ms)
         if shards:
+            self._given_up.update((shard, self.held[shard].desk.number) for shard in shards)
             for shard in shards:  # first here, so that nothing of theirs begins any more
                 self._drop(shard)
             await self._repository.release_leases(self._holder, shards)
@@ -159,6 +167,8 @@ class Leadership:
                     extra={"action": "learning"},
                 )
             return False
+        if self._given_up.pop(record.shard, None) == record.number - 1:  # nobody had it since
+            self._keep_until_ms = asked_ms + KEEP_MS
         agenda = Agenda(self._limits.round_ms)
         agenda.ask_early()
         self.held[record.shard] = Held(Desk.of(record), agenda, deadline_ms)

@@ -20,10 +20,11 @@ from balancer.app.fellows import Board, Fellows
 from balancer.app.history import RoundHistory
 from balancer.app.ingest import Ingest
 from balancer.app.leadership import Held, Leadership
+from balancer.app.steady import SteadyClock
 from balancer.app.view import DistributionView
 from balancer.core.model import Destination, RoundKind
 from balancer.errors import BalancerError
-from balancer.ports import Clock, DocumentStore, Metrics, Repository
+from balancer.ports import DocumentStore, Metrics, Repository
 from worker_sdk.wire.pointer import shard_of
 
 ROUNDS_AT_ONCE: Final = 4
@@ -72,7 +73,7 @@ class Supervisor:
         board: Board,
         store: DocumentStore,
         view: DistributionView,
-        clock: Clock,
+        clock: SteadyClock,
         metrics: Metrics,
         limits: CycleLimits,
         options: Options,
@@ -194,7 +195,9 @@ class Supervisor:
 
     async def _exchange(self) -> None:
         # The repository's clock, so that nobody seems silent whose machine's time is wrong.
+        asked_ms = self._clock.monotonic_ms()
         now_ms = await self._repository.now_ms()
+        self._clock.compare(now_ms, self._clock.monotonic_ms() - asked_ms)
         replicas = self._fellows.replicas
         await self._fellows.look(
             now_ms, self._ingest.view(), self._ingest.partitions, self._ask_early

@@ -209,6 +209,22 @@ async def test_a_machine_whose_time_is_wrong_leads_no_longer_than_its_lease_and_
     assert (len(right.led), len(wrong.led)) == (4, 4)
 
 
+async def test_what_nobody_takes_is_led_again_and_kept(fleet: Fleet) -> None:
+    alone = fleet.join()
+    led = []
+    for second in range(300):  # another is heard of that leads nothing
+        fleet.time.ms += 1_000
+        await alone.renew(2)
+        alone.plan()
+        led.append(len(alone.led))
+        assert len(alone.lost) <= 4, second
+    assert min(led[1:]) == 4
+    assert led[-240:] == [8] * 240
+    fleet.join()
+    await fleet.seconds(600)
+    assert fleet.led() == [4, 4]
+
+
 async def test_what_could_not_be_let_go_is_led_again(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ from balancer.adapters.kafka.compression import decode_record
 from balancer.app import agenda, catalogue, supervisor
 from balancer.app.cycle import Cycle, CycleLimits
 from balancer.app.ingest import Ingest
+from balancer.app.steady import SteadyClock
 from balancer.app.supervisor import Options, Supervisor
 from balancer.app.view import DistributionView
 from balancer.core.model import Destination
@@ -108,7 +109,7 @@ class Process:
         self.store = MemoryDocumentStore(shared.objects)
         self.view = DistributionView(1)
         self.metrics = CountingMetrics()
-        clock, limits = shared.clock, CycleLimits(ROUND_MS, 3 * ROUND_MS)
+        clock, limits = SteadyClock(shared.clock), CycleLimits(ROUND_MS, 3 * ROUND_MS)
         repository = shared.repository
         self.cycle = Cycle(repository, self.store, self.view, clock, self.metrics, limits)
         self.ingest = Ingest(

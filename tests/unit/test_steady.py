@@ -1,0 +1,87 @@
+"""Which time is believed when the machine's clock was set."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from balancer.app.steady import APART_MS, STEP_MS, SteadyClock
+
+START_MS = 1_800_000_000_000
+MINUTES_10 = 600_000
+
+
+class Machine:
+    def __init__(self) -> None:
+        self.true_ms = START_MS
+        self.wrong_by_ms = 0
+
+    def now_ms(self) -> int:
+        return self.true_ms + self.wrong_by_ms
+
+    def monotonic_ms(self) -> int:
+        return self.true_ms - START_MS
+
+
+@pytest.mark.parametrize("step_ms", [MINUTES_10, -MINUTES_10, STEP_MS + 1])
+def test_a_step_is_not_followed_and_time_goes_on(step_ms: int) -> None:
+    machine = Machine()
+    clock = SteadyClock(machine)
+    machine.wrong_by_ms = step_ms
+    assert clock.now_ms() == START_MS
+    machine.true_ms += 3_000
+    assert (clock.now_ms(), clock.monotonic_ms()) == (START_MS + 3_000, 3_000)
+
+
+@pytest.mark.parametrize("step_ms", [MINUTES_10, -MINUTES_10])
+def test_a_wrong_step_is_told_once_and_forgotten_when_it_is_mended(
+    step_ms: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    machine = Machine()
+    clock = SteadyClock(machine)
+    machine.wrong_by_ms = step_ms
+    for _ in range(3):
+        machine.true_ms += 1_000
+        clock.compare(machine.true_ms, 2)
+        assert clock.now_ms() == machine.true_ms
+    assert [entry.levelno for entry in caplog.records] == [logging.ERROR]
+    assert f"{step_ms // 1000:+d} s" in caplog.text
+    machine.wrong_by_ms = 0
+    clock.compare(machine.true_ms, 2)
+    assert clock.now_ms() == machine.true_ms
+    assert len(caplog.records) == 1
+
+
+def test_a_clock_that_was_wrong_and_is_set_right_is_followed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    machine = Machine()
+    machine.wrong_by_ms = MINUTES_10
+    clock = SteadyClock(machine)
+    clock.compare(machine.true_ms, 2)
+    assert clock.now_ms() == machine.true_ms + MINUTES_10  # it may be the other that is wrong
+    assert "NTP" in caplog.text
+    machine.wrong_by_ms = 0
+    assert clock.now_ms() == machine.true_ms + MINUTES_10
+    clock.compare(machine.true_ms, 2)
+    assert clock.now_ms() == machine.true_ms
+
+
+def test_a_shared_clock_that_steps_moves_nobody() -> None:
+    machine = Machine()
+    clock = SteadyClock(machine)
+    clock.compare(machine.true_ms + MINUTES_10, 2)
+    assert clock.now_ms() == machine.true_ms
+
+
+def test_small_differences_are_followed_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    machine = Machine()
+    clock = SteadyClock(machine)
+    for _ in range(10):  # slewed, in the end by more than a step
+        machine.wrong_by_ms += STEP_MS
+        assert clock.now_ms() == machine.now_ms()
+    machine.wrong_by_ms = 0
+    clock = SteadyClock(machine)
+    clock.compare(machine.true_ms - APART_MS - 700, 700)  # the answer was slow
+    assert caplog.records == []
