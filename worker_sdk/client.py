@@ -117,6 +117,7 @@ class PermitClient:
         Raises:
             ConfigurationError: where a driver is missing or refuses its settings, or where the
                 process is one in which the client cannot work.
+            ClientClosedError: where the system gives no thread (any more).
         """
         self._lives.start()
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from worker_sdk import ConfigurationError
-from worker_sdk.testing import InMemoryBalancer
+from tests.support.real_clients import await_condition
+from worker_sdk import ClientClosedError, ConfigurationError
+from worker_sdk.testing import InMemoryBalancer, wait_until_ready
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -108,3 +110,30 @@ def test_an_uwsgi_that_runs_no_threads_is_refused_in_a_sentence(
     else:
         client.start()
         client.close()
+
+
+@pytest.mark.parametrize("refused", ["permit-worker", "permit-reader"])
+def test_a_process_that_has_no_threads_left_is_told_so_and_nothing_stays_behind(
+    monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    start = threading.Thread.start
+
+    def start_unless_refused(thread: threading.Thread) -> None:
+        if thread.name == refused:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    client = InMemoryBalancer({"db": 1}).client()
+    monkeypatch.setattr(threading.Thread, "start", start_unless_refused)
+    with pytest.raises(ClientClosedError, match="threads cannot be started: can't start new"):
+        client.start()
+    await_condition(
+        lambda: not [one for one in threading.enumerate() if one.name.startswith("permit-")],
+        "no thread is left",
+    )
+    with pytest.raises(ClientClosedError, match="not started"):
+        client.destination("db").try_acquire()
+    monkeypatch.undo()
+    client.start()
+    wait_until_ready(client)
+    assert client.close() == 0

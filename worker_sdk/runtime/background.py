@@ -30,6 +30,12 @@ NEWCOMER_PERIODS: Final = 3
 SEND_SECONDS: Final = 10.0
 WAIT_SECONDS: Final = 25.0
 PACER_SECONDS: Final = 1.0
+LOAN_SECONDS: Final = 1.0
+"""Where points are lent, a member looks this often whether it has run out."""
+
+LOAN_LOOKS: Final = 12
+"""For so many looks at documents, half a second apart, it waits for what comes of saying so."""
+
 CLOSE_MARGIN_SECONDS: Final = 0.2
 
 
@@ -60,6 +66,7 @@ class Background:
         self._stopping = threading.Event()
         self._read_call = threading.Event()
         self._started_mono = time.monotonic()
+        self._loan_looks = 0
         self._loop_thread = threading.Thread(
             target=self._run_loop, name="permit-worker", daemon=True
         )
@@ -68,10 +75,22 @@ class Background:
         )
 
     def start(self) -> None:
-        """Start both threads."""
+        """Start both threads.
+
+        Raises:
+            RuntimeError: if the system gives no thread (any more); neither runs then.
+        """
         self._member.on_waiting = self.call_pacer
-        self._loop_thread.start()
-        self._read_thread.start()
+        try:
+            self._loop_thread.start()
+            self._read_thread.start()
+        except RuntimeError:
+            self._stopping.set()
+            if self._loop_thread.is_alive():
+                self._loop.call_soon_threadsafe(self._loop.stop)
+            else:
+                self._loop.close()
+            raise
 
     @property
     def is_alive(self) -> bool:
@@ -154,11 +173,35 @@ class Background:
         wall_seconds = self._member.clock.wall_ms() / 1000
         pause = self._timetable.first_report_seconds(wall_seconds)
         while True:
-            await asyncio.sleep(pause)
+            await self._rest(pause)
             # A failed flush is tried again, but the next one's turn is kept.
             await self._persist(self._flush, give_up_after=self._timetable.period_seconds / 2)
             wall_seconds = self._member.clock.wall_ms() / 1000
             pause = self._timetable.until_report_seconds(wall_seconds)
+
+    async def _rest(self, seconds: float) -> None:
+        """Wait for the next turn; report meanwhile where points are lent and this one runs out."""
+        ends_mono = time.monotonic() + seconds
+        while (left_seconds := ends_mono - time.monotonic()) > 0:
+            if not self._member.may_borrow():
+                await asyncio.sleep(left_seconds)
+                continue
+            await asyncio.sleep(min(left_seconds, LOAN_SECONDS))
+            batch = self._member.run_out()
+            if batch is not None:
+                await self._borrow(batch)
+
+    async def _borrow(self, batch: UsageBatch) -> None:
+        # Undelivered it is not kept: the next report in turn says all of it.
+        try:
+            await self._sink.send(batch, self._send_seconds)
+        except SendError as error:
+            self._member.failed("loan", error.cause)
+        except Exception as error:
+            self._member.failed("loan", names_of(error))
+        else:
+            self._loan_looks = LOAN_LOOKS
+            self._read_call.set()
 
     async def _persist(
         self, attempt: Callable[[], Awaitable[bool]], give_up_after: float | None
@@ -253,6 +296,8 @@ class Background:
             failures = failures + 1 if failed else 0
             took_seconds = time.monotonic() - started
             self._read_call.wait(self._until_read_seconds(failures, waits, took_seconds))
+            if not self._stopping.is_set():
+                self._read_call.clear()
 
     def _hold_seconds(self) -> float:
         return min(WAIT_SECONDS, max(1.0, self._timetable.period_seconds))
@@ -265,6 +310,9 @@ class Background:
             # The other side says when to look; this only keeps one that does not wait from being
             # asked without pause.
             return max(0.0, NEWCOMER_SECONDS - took_seconds)
+        if self._loan_looks:
+            self._loan_looks -= 1
+            return NEWCOMER_SECONDS
         if self._member.lacks_entry():
             is_new = time.monotonic() - self._started_mono < newcomer_seconds
             return NEWCOMER_SECONDS if is_new else self._soon_seconds

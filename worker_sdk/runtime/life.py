@@ -56,6 +56,7 @@ class Lives:
         Raises:
             ConfigurationError: where a driver is missing or refuses its settings, or where the
                 process is one in which the client cannot work.
+            ClientClosedError: where the system gives no thread (any more).
         """
         check_surroundings()
         self._forget_parents()
@@ -70,7 +71,10 @@ class Lives:
         source = self._options.open_source(member.identity)
         sink = self._options.open_sink()
         background = Background(member, sink, source, self._options.flush_seconds)
-        background.start()
+        try:
+            background.start()
+        except RuntimeError as error:  # too many threads, or the interpreter is at its end
+            raise ClientClosedError(f"the client's threads cannot be started: {error}") from error
         self._member, self._background = member, background
         self._last = member
         self._is_started = True

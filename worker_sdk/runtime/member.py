@@ -15,6 +15,7 @@ from typing import Final
 from worker_sdk.core.clockcheck import ClockCheck
 from worker_sdk.core.engine import Engine
 from worker_sdk.core.ledger import Allowance
+from worker_sdk.core.loans import Loans
 from worker_sdk.core.machines import Machines
 from worker_sdk.core.waiters import Waiter
 from worker_sdk.runtime.clocks import Clock
@@ -63,6 +64,7 @@ class Member:
         self.clock = clock
         self.lock = make_guard()
         self.engine = Engine(options.host, instance, options.destinations, group=options.group)
+        self._loans = Loans(self.engine)
         self.identity = Identity(options.host, instance, self.engine.destinations)
         self.machines = Machines(instance, round(options.flush_seconds * 1000))
         self.clock_ahead_ms = 0
@@ -284,6 +286,16 @@ class Member:
             return self.engine.drain(
                 self.clock.wall_ms(), self.clock.mono_ms(), MemberState.RUNNING
             )
+
+    def may_borrow(self) -> bool:
+        """Say whether some destination lends points within the window."""
+        with entered(self.lock):
+            return self._loans.may_borrow()
+
+    def run_out(self) -> UsageBatch | None:
+        """Return what to report out of turn; None if nothing has run out where points are lent."""
+        with entered(self.lock):
+            return self._loans.report(self.clock.wall_ms())
 
     def delivered(self, batch: UsageBatch) -> None:
         """Note that a batch arrived."""
