@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -144,9 +144,9 @@ class _Shown:
     newest: Mapping[str, object]
     gone: frozenset[str]
 
-    def has(self, host: str) -> bool:
-        """Say whether the host has an entry in any of them."""
-        return host in self.newest or host in self.gone
+    @property
+    def hosts(self) -> Set[str]:
+        return self.newest.keys() | self.gone if self.gone else self.newest.keys()
 
     @property
     def epochs(self) -> list[int]:
@@ -156,15 +156,19 @@ class _Shown:
 _NOTHING: Final = _Shown((), {}, frozenset())
 
 
-def _shown(documents: Sequence[Document], before: _Shown) -> _Shown:
-    """Return documents, rendered where they were not before."""
+def _change(
+    documents: Sequence[Document], before: _Shown
+) -> tuple[_Shown, frozenset[str], frozenset[str]]:
+    """Return a shard's new documents, rendered where they were not, and who came and who left."""
     known = {indexed.document.epoch: indexed for indexed in before.documents}
-    after = tuple(known.get(document.epoch) or index_document(document) for document in documents)
-    if not after:
-        return _NOTHING
-    newest, *others = [indexed.places for indexed in after]
-    gone = frozenset(host for places in others for host in places.keys() - newest.keys())
-    return _Shown(after, newest, gone)
+    indexed = tuple(known.get(each.epoch) or index_document(each) for each in documents)
+    after = _NOTHING
+    if indexed:
+        newest, *others = [each.places for each in indexed]
+        gone = frozenset(host for places in others for host in places.keys() - newest.keys())
+        after = _Shown(indexed, newest, gone)
+    had, has = before.hosts, after.hosts
+    return after, frozenset(has - had), frozenset(had - has)
 
 
 class DistributionView:
@@ -179,6 +183,7 @@ class DistributionView:
         self.shards = shards
         self.version = 0
         self._shards: dict[int, _Shown] = {}
+        self._shards_of: dict[str, tuple[int, ...]] = {}
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
         self._to_wake: deque[asyncio.Future[None]] = deque()
 
@@ -190,19 +195,32 @@ class DistributionView:
     async def show(self, shard: int, documents: Sequence[Document]) -> None:
         """Take a shard's current documents, as `publish`; a large one is indexed on a thread."""
         before = self._shards.get(shard, _NOTHING)
-        self._swap(shard, await asyncio.to_thread(_shown, documents, before))
+        after, came, left = await asyncio.to_thread(_change, documents, before)
+        if self._shards.get(shard, _NOTHING) is not before:  # another was quicker
+            after, came, left = _change(documents, self._shards.get(shard, _NOTHING))
+        self._swap(shard, after, came, left)
 
     def publish(self, shard: int, documents: Sequence[Document]) -> None:
         """Take a shard's current documents; waiters wake if they differ from those known."""
-        self._swap(shard, _shown(documents, self._shards.get(shard, _NOTHING)))
+        self._swap(shard, *_change(documents, self._shards.get(shard, _NOTHING)))
 
-    def _swap(self, shard: int, after: _Shown) -> None:
+    def _swap(self, shard: int, after: _Shown, came: Set[str], left: Set[str]) -> None:
         before = self._shards.get(shard, _NOTHING)
         self._shards[shard] = after
         if before.epochs == after.epochs:
             return
+        alone = (shard,)
+        for host in came:
+            others = self._shards_of.get(host)
+            self._shards_of[host] = alone if others is None else (*others, shard)
+        for host in left:
+            others = tuple(other for other in self._shards_of[host] if other != shard)
+            if others:
+                self._shards_of[host] = others
+            else:
+                del self._shards_of[host]
         self.version += 1
-        self._wake(lambda host: before.has(host) or after.has(host))
+        self._wake(lambda host: host in left or shard in self._shards_of.get(host, ()))
 
     def wake(self) -> None:
         """Wake every waiter, changed or not."""
@@ -236,9 +254,8 @@ class DistributionView:
     def answer(self, host: str, instance: str | None = None) -> Answer | None:
         """Return the answer about a host; None where it has no entry."""
         rows: dict[str, list[bytes]] = {}
-        for shown in self._shards.values():
-            if host in shown.newest or host in shown.gone:  # `_Shown.has`, without the call
-                rows.update(_rows(shown.documents, host, instance))
+        for shard in self._shards_of.get(host, ()):
+            rows.update(_rows(self._shards[shard].documents, host, instance))
         return make_answer(encode_rows(host, self.shards, rows)) if rows else None
 
     def empty_answer(self, host: str) -> Answer:

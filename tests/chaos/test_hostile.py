@@ -99,14 +99,15 @@ def test_ten_thousand_poisonous_messages_cost_only_themselves(fleet: Fleet) -> N
 @pytest.mark.long
 @pytest.mark.parametrize("seconds", [STEP_SECONDS, -STEP_SECONDS])
 @pytest.mark.parametrize("who", ["leader", "follower"])
-def test_a_balancers_clock_that_steps_by_ten_minutes_and_back_lets_nobody_send_too_much(
+def test_a_balancers_clock_that_steps_by_ten_minutes_and_back_stops_nobody_for_long(
     fleet: Fleet, who: str, seconds: float
 ) -> None:
     leader, other = fleet.roles()
     balancer = leader if who == "leader" else other
     fleet.step_clock(balancer, seconds)
     try:
-        time.sleep(2 * VALID_SECONDS)
+        time.sleep(VALID_SECONDS)
+        fleet.await_service(TAKEN_OVER_SECONDS + SERVED_SECONDS)
         fleet.check_never_over()
         assert balancer.ask("/healthz")[0] == 200
     finally:

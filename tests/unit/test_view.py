@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
+import random
 
 import pytest
 
@@ -148,3 +150,21 @@ async def test_who_comes_while_others_wake_waits_for_the_next_change() -> None:
     assert not second.done()
     view.publish(0, [document(2, "a")])
     assert await asyncio.wait_for(second, 5) == 2
+
+
+def test_answers_are_right_after_any_changes() -> None:
+    rng = random.Random(7)
+    shards, hosts = 3, [f"h{number}" for number in range(12)]
+    view = DistributionView(shards)
+    shown: dict[int, list[Document]] = {}
+    for epoch in range(1, 60):
+        shard = rng.randrange(shards)
+        some = rng.sample(hosts, rng.randrange(1, len(hosts)))
+        new = rich_document(1, shard, some, shards)
+        new = dataclasses.replace(new, epoch=epoch)
+        shown[shard] = [new, *shown.get(shard, [])][: rng.randrange(4)]
+        view.publish(shard, shown[shard])
+        documents = [document for number in sorted(shown) for document in shown[number]]
+        for host in hosts:
+            expected = encode_host_answer(host, shards, documents, None)
+            assert view.host_answer(host) == expected
