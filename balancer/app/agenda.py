@@ -5,7 +5,8 @@ and runs nothing.
 
 Of a round of 60 s, aligned to Unix time, the regular round runs at second 38. The first hello or
 goodbye starts an early round at once; those of the next min(2 s, round/30) share one. A shard none
-of whose documents covers the present window gets an early round too, now and then until it does.
+of whose documents covers the present window gets an early round too, now and then until it does;
+one with a destination that lends gets one every 3 s.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ SHARE_MIN_MS: Final = 100
 
 EPOCHS_BEGAN_MS: Final = 1_767_225_600_000
 """2026-01-01T00:00:00Z: nothing was published before."""
+
+LENDING_PART: Final = 20
+"""Where points are lent within the window, early rounds come so often in a round."""
 
 UNCOVERED_PART: Final = 12
 """A shard without cover is tried so many times a round."""
@@ -65,6 +69,8 @@ class Agenda:
     retry_at_ms: int = 0
     failures: int = 0
     uncovered_at_ms: int = 0
+    lends: bool = False
+    lending_at_ms: int = 0
 
     def due(self, now_ms: int) -> RoundKind | None:
         """Return the round to run now, None where none is due.
@@ -91,6 +97,8 @@ class Agenda:
         found = 0 if self.regular_asked else regular_ms
         if self.early_asked:
             found = min(found, self.early_at_ms)
+        if self.lends:
+            found = min(found, self.lending_at_ms)
         return max(found, self.retry_at_ms)
 
     def ask_early(self) -> None:
@@ -106,6 +114,15 @@ class Agenda:
         if not covered and now_ms >= self.uncovered_at_ms:
             self.early_asked = True
             self.uncovered_at_ms = now_ms + max(SHARE_MIN_MS, self.round_ms // UNCOVERED_PART)
+
+    def mind_loans(self, now_ms: int, *, lends: bool) -> None:
+        """Ask for an early round now and then where a destination lends points."""
+        self.lends = lends
+        pause_ms = max(SHARE_MIN_MS, self.round_ms // LENDING_PART)
+        # Nor long before: a wall clock that stepped back must not stop the loans.
+        if lends and not 0 < self.lending_at_ms - now_ms <= pause_ms:
+            self.early_asked = True
+            self.lending_at_ms = now_ms + pause_ms
 
     def begin(self, kind: RoundKind, now_ms: int) -> None:
         """Note that a round begins: what is asked from here on is for the next one."""

@@ -224,7 +224,7 @@ class Supervisor:
         for held in list(self._held.values()):
             if held.running or not self._leads(held):
                 continue
-            self._mind_cover(held, now_ms)
+            self._mind(held, now_ms)
             kind = held.agenda.due(now_ms)
             if kind is None:
                 next_ms = min(next_ms, held.agenda.next_ms(now_ms))
@@ -239,10 +239,11 @@ class Supervisor:
             async with asyncio.timeout(max(0.0, (next_ms - now_ms) / 1000)):
                 await self._wake.wait()
 
-    def _mind_cover(self, held: Held, now_ms: int) -> None:
+    def _mind(self, held: Held, now_ms: int) -> None:
         mine = self._of_shard.get(held.desk.shard, [])
         documents = self._view.documents_of(held.desk.shard)
         held.agenda.mind_cover(now_ms, covered=covers_present(documents, mine, now_ms))
+        held.agenda.mind_loans(now_ms, lends=any(known.policy.lend_points for known in mine))
 
     async def _run_round(self, held: Held, kind: RoundKind) -> None:
         agenda, shard = held.agenda, held.desk.shard

@@ -64,7 +64,7 @@ class SimulatedWorker:
         self._skew_ms = skew_ms
         self._engine = Engine(plan.host, instance, [DESTINATION], group=plan.group)
         self._ledger = self._engine.account(DESTINATION).ledger
-        self._loans = Loans()
+        self._loans = Loans(self._engine)
         self._thread_free_ms = start_ms + skew_ms
         self._waiter: Waiter | None = None
 
@@ -115,7 +115,7 @@ class SimulatedWorker:
         waiter = Waiter(DESTINATION, self.backlog, self.member)
         if self.backlog and self._waiter is None:
             queue.join(waiter)
-        batch = self._loans.report(self._engine, now_ms + self._skew_ms)
+        batch = self._loans.report(now_ms + self._skew_ms)
         queue.give_up(waiter)
         return batch
 

@@ -12,7 +12,6 @@ from balancer.simulation.catalogue import CATALOGUE, scenario_named
 from balancer.simulation.demanded import Demanded, broken_safety, unmet
 from balancer.simulation.outcome import summary
 from balancer.simulation.run import Simulation
-from balancer.simulation.views import Outcome
 from balancer.simulation.scenario import (
     Events,
     Faults,
@@ -22,6 +21,7 @@ from balancer.simulation.scenario import (
     TimetableKind,
     constant,
 )
+from balancer.simulation.views import Outcome
 from worker_sdk.errors import ConfigurationError
 from worker_sdk.wire.distribution import OnExpiry
 

@@ -133,6 +133,21 @@ def test_a_shard_without_cover_is_tried_now_and_then() -> None:
     assert known.due(START_MS + 5_000) is RoundKind.EARLY
 
 
+def test_a_shard_that_lends_has_twenty_early_rounds_in_a_round() -> None:
+    known = agenda()
+    known.mind_loans(START_MS, lends=False)
+    assert known.due(START_MS) is None
+    known.mind_loans(START_MS, lends=True)
+    assert run(known, START_MS) is RoundKind.EARLY
+    assert known.next_ms(START_MS) == START_MS + 3_000
+    known.mind_loans(START_MS + 2_999, lends=True)
+    assert known.due(START_MS + 2_999) is None
+    known.mind_loans(START_MS + 3_000, lends=True)
+    assert run(known, START_MS + 3_000) is RoundKind.EARLY
+    known.mind_loans(START_MS - 3_600_000, lends=True)  # the clock was set back
+    assert known.due(START_MS + 6_000) is RoundKind.EARLY
+
+
 def test_every_open_destination_must_be_covered() -> None:
     published = document(1, "a")  # orders-db, window 30,000,000 of 60 s
     now_ms = 30_000_000 * 60_000

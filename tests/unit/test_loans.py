@@ -20,7 +20,7 @@ class Bench:
 
     def __init__(self, *, lends: bool = True, pacing: Pacing = Pacing.WINDOW) -> None:
         self.engine = Engine("h", "i", ["db"], group="batch")
-        self.loans = Loans()
+        self.loans = Loans(self.engine)
         terms = Terms("db", 1000, 60, WINDOW, WINDOW + 2, pacing=pacing, guard_ms=0, lends=lends)
         until_ms = START_MS + 9 * WINDOW_MS
         share = OwnShare(3, 7, START_MS, until_ms, terms, ((0, POINTS // 10),), 0)
@@ -28,7 +28,7 @@ class Bench:
         assert self.look(0) is None
 
     def look(self, at_ms: int) -> UsageBatch | None:
-        return self.loans.report(self.engine, START_MS + at_ms)
+        return self.loans.report(START_MS + at_ms)
 
     def ask(self, permits: int, at_ms: int, times: int = 1) -> None:
         for _ in range(times):

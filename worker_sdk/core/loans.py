@@ -34,14 +34,25 @@ class _Refusals:
 
 
 class Loans:
-    """One member's needs beyond its shares."""
+    """One member's needs beyond its shares.
 
-    def __init__(self) -> None:
+    Args:
+        engine: of the member.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
         self._refusals: dict[str, _Refusals] = {}
 
-    def report(self, engine: Engine, now_ms: int) -> UsageBatch | None:
+    def may_borrow(self) -> bool:
+        """Say whether some destination lends, by the newest document."""
+        newest = (self._engine.account(name).ledger.newest for name in self._engine.destinations)
+        return any(share is not None and share.terms.lends for share in newest)
+
+    def report(self, now_ms: int) -> UsageBatch | None:
         """Return what to report now, and then to look for what comes of it; None for nothing."""
-        accounts = [self._account(engine, name, now_ms) for name in engine.destinations]
+        engine = self._engine
+        accounts = [self._account(name, now_ms) for name in engine.destinations]
         tuples = tuple(account for account in accounts if account is not None)
         if not tuples:
             return None
@@ -55,8 +66,8 @@ class Loans:
             tuples=tuples,
         )
 
-    def _account(self, engine: Engine, name: str, now_ms: int) -> UsageTuple | None:
-        account = engine.account(name)
+    def _account(self, name: str, now_ms: int) -> UsageTuple | None:
+        account = self._engine.account(name)
         ledger = account.ledger
         if ledger.newest is None or not ledger.newest.terms.lends:
             return None

@@ -184,7 +184,7 @@ class Background:
         ends_mono = time.monotonic() + seconds
         while (left_seconds := ends_mono - time.monotonic()) > 0:
             if not self._member.may_borrow():
-                await asyncio.sleep(left_seconds)
+                await asyncio.sleep(min(left_seconds, self._timetable.period_seconds / LOAN_LOOKS))
                 continue
             await asyncio.sleep(min(left_seconds, LOAN_SECONDS))
             batch = self._member.run_out()
