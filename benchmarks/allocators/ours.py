@@ -7,9 +7,11 @@ everything between the reports and a checked document: demand, strategy, holds, 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
-from balancer.core.model import RoundKind, Strategy
+from balancer.core.model import RoundKind
 from balancer.simulation.run import Simulation
 from balancer.simulation.scenario import Scenario, TimetableKind
 from balancer.simulation.service import SimulatedBalancer
@@ -31,19 +33,19 @@ class TimedBalancer(SimulatedBalancer):
             self.planning_seconds.append(time.thread_time() - start)
 
 
-def run(scenario: Scenario, strategy: Strategy, seed: int, *, half_late: bool) -> Run:
-    """Run a scenario under one of this project's strategies.
+def run(scenario: Scenario, policy: Mapping[str, Any], seed: int, *, half_late: bool) -> Run:
+    """Run a scenario under a policy of this project's.
 
     Args:
         scenario: the input.
-        strategy: the rule.
+        policy: what differs from the scenario's.
         seed: of the lost reads.
         half_late: half of all reads are lost, drawn anew in each round: the reader has what it
             read before, which covers the next window only by its safe points.
     """
     changed = replace(
         scenario,
-        policy=replace(scenario.policy, strategy=strategy),
+        policy=replace(scenario.policy, **policy),
         timetable=TimetableKind.WINDOW,  # a round knows exactly the window before, as the others'
     )
     if half_late:

@@ -6,10 +6,10 @@ Decides the columns and their meaning. Knows no rule from the inside.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from balancer.core.model import Strategy
 from balancer.simulation.outcome import ratio, summary
@@ -77,8 +77,8 @@ def _forecast(scenario: Scenario, half_late: bool) -> Run:
     return Fleet(scenario, rule, half_late=half_late).finish()
 
 
-def _ours(strategy: Strategy, seed: int, scenario: Scenario, half_late: bool) -> Run:
-    return ours.run(scenario, strategy, seed, half_late=half_late)
+def _ours(policy: Mapping[str, Any], seed: int, scenario: Scenario, half_late: bool) -> Run:
+    return ours.run(scenario, policy, seed, half_late=half_late)
 
 
 def rules(seed: int) -> dict[str, Runner]:
@@ -90,8 +90,9 @@ def rules(seed: int) -> dict[str, Runner]:
         "EWMA weights": partial(_simple, ewma.allocate),
         "dead band": partial(_simple, dead_band.allocate),
         "max-min, last demand": partial(_simple, last_demand.allocate),
-        "ours: surplus": partial(_ours, Strategy.SURPLUS, seed),
-        "ours: max_min": partial(_ours, Strategy.MAX_MIN, seed),
+        "ours: surplus": partial(_ours, {"strategy": Strategy.SURPLUS}, seed),
+        "ours: max_min": partial(_ours, {}, seed),
+        "ours: half lent": partial(_ours, {"lend_points": POINTS // 2}, seed),
         "perfect forecaster": _forecast,
     }
 
