@@ -33,8 +33,8 @@ NOW_MS = 1_796_000_000_000
 
 
 def dated(true_ms: int, mono_ms: int, *, took_ms: int = 20) -> Dated:
-    """Return what an answer written in the middle says."""
-    return Dated(true_ms // 1000 * 1000, mono_ms - took_ms // 2, mono_ms + took_ms // 2)
+    """Return what an answer says that was written as it arrived."""
+    return Dated(true_ms // 1000 * 1000, mono_ms - took_ms, mono_ms)
 
 
 @given(
