@@ -53,6 +53,10 @@ class CycleLimits:
 
     def keep_ms(self, destinations: Iterable[Destination]) -> int:
         """Return how long a member stays on record: as long as a document may name it."""
+        return 2 * self.ttl_ms + self.longest_valid_ms(destinations)
+
+    def longest_valid_ms(self, destinations: Iterable[Destination]) -> int:
+        """Return how long a document of these may be spent by, from its planning on."""
         longest_ms = 0
         for destination in destinations:
             policy = destination.policy
@@ -63,7 +67,7 @@ class CycleLimits:
             )
             window_ms = 2 * max(self.round_ms, destination.window_seconds * 1000)
             longest_ms = max(longest_ms, valid_ms + window_ms + policy.on_expiry.for_ms)
-        return 2 * self.ttl_ms + longest_ms
+        return longest_ms
 
 
 @dataclass(slots=True)
@@ -165,15 +169,12 @@ class Cycle:
         self._mind_losses(desk, stored, now_ms)
         happened = Happened(desk.shard, kind, "waits", now_ms)
         if now_ms < desk.wait_until_ms:
-            seconds = (desk.wait_until_ms - now_ms) // 1000 + 1
-            sentence = (
-                f"shard {desk.shard}: published documents are lost; waits {seconds} s until none "
-                "can be in force"
-            )
-            await self._history.keep(replace(happened, sentence=sentence))
-            return self._told("waits", sentence)
+            return await self._waits(desk, happened)
         destinations = await self._destinations(desk.shard)
         rows = await self._rows(desk.shard, destinations, now_ms)
+        self._mind_total_loss(desk, stored, rows, destinations, now_ms)
+        if now_ms < desk.wait_until_ms:
+            return await self._waits(desk, happened)
         self._learn(desk, ingest, stored, rows, now_ms)
         snapshot = self._snapshot(desk, kind, stored, destinations, rows, now_ms)
         planned_ms = self._clock.now_ms()
@@ -210,6 +211,15 @@ class Cycle:
         await self._forget(outcome)
         return self._told("published", sentence)
 
+    async def _waits(self, desk: Desk, happened: Happened) -> Told:
+        seconds = (desk.wait_until_ms - happened.planned_at_ms) // 1000 + 1
+        sentence = (
+            f"shard {desk.shard}: published documents are lost; waits {seconds} s until none "
+            "can be in force"
+        )
+        await self._history.keep(replace(happened, sentence=sentence))
+        return self._told("waits", sentence)
+
     def _told(self, outcome: str, sentence: str) -> Told:
         self._metrics.count(catalogue.ROUNDS, 1, {"outcome": outcome})
         level = {"broken": logging.ERROR, "waits": logging.WARNING, "nothing": logging.DEBUG}
@@ -229,6 +239,19 @@ class Cycle:
         desk.unreadable = set(stored.unreadable_epochs)
         if lost.active(now_ms):
             desk.wait_until_ms = max(desk.wait_until_ms, lost.until_ms)
+
+    def _mind_total_loss(
+        self,
+        desk: Desk,
+        stored: StoredShard,
+        rows: ShardRows,
+        destinations: Sequence[Destination],
+        now_ms: int,
+    ) -> None:
+        """Wait once where members hold epochs of which neither record nor store knows any."""
+        nothing_known = desk.epoch == 0 and stored.largest_epoch == 0 and desk.wait_until_ms == 0
+        if nothing_known and 0 < rows.largest_reported_epoch <= largest_epoch_by(now_ms):
+            desk.wait_until_ms = now_ms + self._limits.longest_valid_ms(destinations)
 
     def _learn(
         self, desk: Desk, ingest: IngestView, stored: StoredShard, rows: ShardRows, now_ms: int
