@@ -134,7 +134,7 @@ class ShardRows:
     """What the repository knows of one shard for a round."""
 
     members: tuple[MemberRecord, ...]
-    usage: tuple[Usage, ...]
+    usage: Sequence[Usage]
     largest_reported_epoch: int
 
 

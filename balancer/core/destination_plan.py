@@ -325,8 +325,8 @@ def _line(
     gone: Mapping[Member, tuple[int, int]],
 ) -> DestinationShares:
     members, before = standing.members, standing.entries
-    is_same = standing.is_same(layout, safe)
-    new = layout.order[~is_same[layout.order]]
+    places = np.flatnonzero(~standing.is_same(layout, safe)[layout.order])
+    new = layout.order[places]
     made = map(
         Entry,
         [members[row][0] for row in new.tolist()],
@@ -334,8 +334,9 @@ def _line(
         zip(zip(layout.start[new].tolist(), layout.end[new].tolist(), strict=True), strict=True),
         safe[new].tolist(),
     )
-    same = is_same.tolist()
-    entries = [before[row] if same[row] else next(made) for row in layout.order.tolist()]
+    entries = list(map(before.__getitem__, layout.order.tolist()))
+    for place, entry in zip(places.tolist(), made, strict=True):
+        entries[place] = entry
     holds, _ = lay_holds(gone, int(layout.end.max(initial=0)))
     if len(entries) < len(members):
         # Whoever got nothing stands there too, so that an early round does not take it for new.

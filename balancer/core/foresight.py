@@ -48,14 +48,19 @@ class History:
     errors: Ints = field(default_factory=lambda: _table(0, 0))
 
     @classmethod
-    def of_rows(cls, demands: Sequence[Sequence[int]], of_row: Ints | None = None) -> History:
+    def of_rows(cls, demands: Sequence[Sequence[int]]) -> History:
         """Return the history of rows of demands, oldest first, of different lengths."""
         rounds = min(HISTORY_ROUNDS, max((len(row) for row in demands), default=0))
         columns = _table(rounds, len(demands))
         for number, row in enumerate(demands):
             known = row[-rounds:]
             columns[rounds - len(known) :, number] = known
-        return cls(of_row, columns, _errors(columns, 1))
+        return cls(None, columns, _errors(columns, 1))
+
+    @classmethod
+    def of_table(cls, columns: Ints, of_row: Ints | None) -> History:
+        """Return the history of a table as `columns` is one."""
+        return cls(of_row, columns, _errors(columns, 1)) if len(columns) else cls()
 
     def rows(self, count: int) -> tuple[list[int], list[list[int]]]:
         """Return the trails' rows that have a history here, and their demands, oldest first."""
@@ -66,23 +71,51 @@ class History:
         return numbers, demands
 
     def picked(self, rows: Ints) -> History:
-        """Return the history of the trails' rows picked; -1 picks nothing known."""
+        """Return the history of the trails' rows picked; -1 picks nothing known.
+
+        Where some rows had none, those that are new get none either.
+        """
         if not len(self.columns):
             return History()
+        here = self._here(rows)
         if self.of_row is None:
-            here = rows
-        else:
-            place = np.full(int(max(rows.max(initial=0), self.of_row.max(initial=0))) + 1, -1)
-            place[self.of_row] = np.arange(len(self.of_row))
-            here = np.where(rows >= 0, place[rows], -1)
-        return History(None, _picked(self.columns, here), _picked(self.errors, here))
+            return History(None, _picked(self.columns, here), _picked(self.errors, here))
+        known = np.flatnonzero(here >= 0)
+        here = here[known]
+        return History(known, self.columns.take(here, axis=1), self.errors.take(here, axis=1))
 
-    def only(self, rows: Ints) -> History:
-        """Return the history of these of the trails' rows alone."""
+    def only(self, rows: Ints, newest: Ints | None = None) -> History:
+        """Return the history of these of the trails' rows alone, of each of them.
+
+        Args:
+            rows: which.
+            newest: demands of all of the trails' rows in the newest round; those that had no
+                history begin with it.
+        """
         if self.of_row is not None and np.array_equal(self.of_row, rows):
             return self
-        every = self.picked(rows)
-        return History(rows, every.columns, every.errors)
+        here = self._here(rows)
+        columns, errors = _picked(self.columns, here), _picked(self.errors, here)
+        if newest is not None and len(columns):
+            begins = here < 0
+            columns[-1, begins] = newest[rows[begins]]
+            errors[:, begins] = newest[rows[begins]]
+        return History(rows, columns, errors)
+
+    def of_all(self, newest: Ints) -> History:
+        """Return the history of all of the trails' rows; ``newest`` as in `only`."""
+        if self.of_row is None:
+            return self
+        every = self.only(np.arange(len(newest)), newest)
+        return History(None, every.columns, every.errors)
+
+    def _here(self, rows: Ints) -> Ints:
+        """Return where rows of the trails are here; -1 for those that are not."""
+        if self.of_row is None:
+            return rows
+        place = np.full(int(max(rows.max(initial=0), self.of_row.max(initial=0))) + 1, -1)
+        place[self.of_row] = np.arange(len(self.of_row))
+        return np.where(rows >= 0, place[rows], -1)
 
     def noted(self, demands: Ints) -> History:
         """Return the history with one more round: demands of all of the trails' rows."""
@@ -92,10 +125,12 @@ class History:
         columns = np.concatenate((self.columns, newest[np.newaxis]))
         lags = len(self.errors)
         ago = columns[::-1]
-        errors = self.errors + np.abs(newest - ago[1 : lags + 1])
+        errors = _distance(ago[1 : lags + 1], newest)
+        errors += self.errors
         if lags:  # the oldest of the rounds proven until now is one no more
-            errors -= np.abs(ago[PROVEN_ROUNDS] - ago[PROVEN_ROUNDS + 1 :][:lags])
-        errors = np.concatenate((errors, _errors(columns, lags + 1)))
+            errors -= _distance(ago[PROVEN_ROUNDS + 1 :][:lags], ago[PROVEN_ROUNDS])
+        if lags < LAG_MAX:
+            errors = np.concatenate((errors, _errors(columns, lags + 1)))
         return History(self.of_row, columns[-HISTORY_ROUNDS:], errors)
 
     def usual(self, count: int) -> Ints:
@@ -160,7 +195,14 @@ def _picked(table: Ints, rows: Ints) -> Ints:
     """Return these rows of each line of a table; nothing for row -1."""
     if not table.shape[1]:
         return _table(len(table), len(rows))
-    return np.where(rows >= 0, table[:, rows], 0)
+    chosen: Ints = table.take(rows, axis=1)
+    chosen[:, rows < 0] = 0
+    return chosen
+
+
+def _distance(one: Ints, other: Ints) -> Ints:
+    difference: Ints = one - other
+    return np.abs(difference, out=difference)
 
 
 def _errors(columns: Ints, first_lag: int) -> Ints:
@@ -170,5 +212,5 @@ def _errors(columns: Ints, first_lag: int) -> Ints:
     errors = _table(len(lags), rows)
     for line, lag in enumerate(lags):
         proven, before = columns[-PROVEN_ROUNDS:], columns[-PROVEN_ROUNDS - lag : rounds - lag]
-        errors[line] = np.abs(proven - before).sum(axis=0)
+        errors[line] = _distance(proven, before).sum(axis=0)
     return errors

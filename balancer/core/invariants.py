@@ -154,7 +154,7 @@ def promises_kept(
         if shares.terms.destination != destination:
             continue
         entries = list(map(shares.by_member.get, members, repeat(NO_ENTRY)))
-        has_entry = np.fromiter((entry is not NO_ENTRY for entry in entries), np.bool_)
+        has_entry = np.fromiter(map(shares.by_member.__contains__, members), np.bool_)
         kept = np.where(has_entry, Pieces.of(entries).longest(), needed)
         holds = sorted(hold.end - hold.start for hold in shares.holds)
         without_entry = sorted(needed[~has_entry & (needed > 0)].tolist())

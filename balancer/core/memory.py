@@ -6,14 +6,16 @@ on it: what is still promised is read from documents. What the past lets expect 
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from itertools import compress, filterfalse
+from typing import Any, Final
 
 import numpy as np
 
 from balancer.core.columns import Ints, ints, picked, zeros
 from balancer.core.foresight import History
+from balancer.core.packed import packed, unpacked
 from worker_sdk.wire.distribution import PERMILLE, Member
 from worker_sdk.wire.limits import PERMITS_MAX
 
@@ -23,6 +25,7 @@ RECENT_ROUNDS: Final = 3
 BUSIEST: Final = 10_000
 """So many (member, destination) pairs keep the longer history."""
 
+_STORED: Final = ("peak", "served_window", "enough", "rounds")
 
 RESTING_ROUNDS: Final = 10
 """Who is not live any more is remembered for so many rounds.
@@ -81,13 +84,13 @@ class Trails:
         wanted = members if isinstance(members, dict) else dict.fromkeys(members)
         if len(wanted) == len(self.members) and all(map(wanted.__contains__, self.members)):
             return self
-        rows = [row for row, member in enumerate(self.members) if member in wanted]
-        known = {self.members[row] for row in rows}
-        new = [member for member in wanted if member not in known]
-        chosen = ints([*rows, *[-1] * len(new)])
-        resting = {**self.resting, **self._rests(wanted)}
+        stays = np.fromiter(map(wanted.__contains__, self.members), np.bool_)
+        kept = tuple(compress(self.members, stays.tolist()))
+        new = list(filterfalse(set(kept).__contains__, wanted))
+        chosen = np.concatenate((np.flatnonzero(stays), zeros(len(new)) - 1))
+        resting = {**self.resting, **self._rests(np.flatnonzero(~stays).tolist())}
         followed = Trails(
-            members=(*(self.members[row] for row in rows), *new),
+            members=(*kept, *new),
             peak=picked(self.peak, chosen),
             served_window=picked(self.served_window, chosen),
             enough=picked(self.enough, chosen),
@@ -98,7 +101,7 @@ class Trails:
             resting=resting,
             round_number=self.round_number,
         )
-        for row, rested in list(followed._remembered(new, len(rows))):
+        for row, rested in list(followed._remembered(new, len(kept))):
             followed._wake(row, resting.pop(rested))
         followed._take_over_peaks()
         return followed
@@ -130,9 +133,9 @@ class Trails:
             if member not in taken and by_host.get(member[0]):
                 yield number, by_host[member[0]].pop()
 
-    def _rests(self, wanted: Container[Member]) -> dict[Member, Rest]:
+    def _rests(self, rows: Iterable[int]) -> dict[Member, Rest]:
         return {
-            member: Rest(
+            self.members[row]: Rest(
                 peak=int(self.peak[row]),
                 served_window=int(self.served_window[row]),
                 enough=int(self.enough[row]),
@@ -140,8 +143,7 @@ class Trails:
                 recent=tuple(int(column[row]) for column in self.recent),
                 since_round=self.round_number,
             )
-            for row, member in enumerate(self.members)
-            if member not in wanted
+            for row in rows
         }
 
     def _wake(self, row: int, rest: Rest) -> None:
@@ -187,11 +189,16 @@ def bounded(trails: Mapping[str, Trails]) -> dict[str, Trails]:
     """Return the trails with the longer history of the `BUSIEST` alone."""
     count = sum(len(known.members) for known in trails.values())
     if count <= BUSIEST:
-        return dict(trails)
+        return {
+            name: replace(known, history=known.history.of_all(known.last()))
+            for name, known in trails.items()
+        }
     peaks = np.concatenate([known.peak for known in trails.values()])
     least = int(np.partition(peaks, count - BUSIEST)[count - BUSIEST])
     return {
-        name: replace(known, history=known.history.only(np.flatnonzero(known.peak > least)))
+        name: replace(
+            known, history=known.history.only(np.flatnonzero(known.peak > least), known.last())
+        )
         for name, known in trails.items()
     }
 
@@ -200,26 +207,30 @@ def bounded(trails: Mapping[str, Trails]) -> dict[str, Trails]:
 class Memory:
     """What a shard's planner carries from round to round, beyond documents and accounts.
 
-    Its stored form is a JSON value: for each destination a row a member, ``[host, instance, peak,
-    served window, enough, rounds, [demand, …]]``. Two are equal if they are stored alike.
+    Its stored form is a JSON value: the members, each once, and for each destination their numbers
+    in these and the columns of its `Trails`, `packed`. Two are equal if they are stored alike.
     """
 
     trails: Mapping[str, Trails] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, object]:
         """Return the stored form."""
-        return {"trails": {name: _rows(known) for name, known in self.trails.items()}}
+        numbers: dict[Member, int] = {}
+        columns = {name: _stored(known, numbers) for name, known in self.trails.items()}
+        return {"members": list(map(list, numbers)), "columns": columns}
 
     @classmethod
     def from_json(cls, data: object) -> Memory:
-        """Return the memory of a stored form; whatever has not the known form is forgotten."""
-        destinations = data.get("trails") if isinstance(data, Mapping) else None
-        trails: dict[str, Trails] = {}
-        if isinstance(destinations, Mapping):
-            for name, rows in destinations.items():
-                known = [row for row in rows if _is_row(row)] if isinstance(rows, list) else []
-                trails[name] = _from_rows({(row[0], row[1]): row[2:] for row in known})
-        return cls(trails)
+        """Return the memory of a stored form; whatever has not a known form is forgotten."""
+        if not isinstance(data, Mapping):
+            return cls()
+        if isinstance(data.get("trails"), Mapping):  # as earlier versions stored it
+            return cls({name: _from_rows(rows) for name, rows in data["trails"].items()})
+        columns, pairs = data.get("columns"), data.get("members")
+        if not isinstance(columns, Mapping) or not isinstance(pairs, list):
+            return cls()
+        members = [(pair[0], pair[1]) if _is_member(pair) else None for pair in pairs]
+        return cls({name: _restored(known, members) for name, known in columns.items()})
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Memory) and self.to_json() == other.to_json()
@@ -228,28 +239,84 @@ class Memory:
         return hash(tuple(self.trails))
 
 
-def _rows(trails: Trails) -> list[list[object]]:
-    """Return a row a member; those at rest among them: who is live is seen anew each round."""
-    columns = (trails.peak, trails.served_window, trails.enough, trails.rounds)
-    numbers = zip(*(column.tolist() for column in columns), strict=True)
-    return [
-        [*member, *row, demands]
-        for member, row, demands in zip(trails.members, numbers, _demands(trails), strict=True)
-    ] + [
-        [*member, rest.peak, rest.served_window, rest.enough, rest.rounds, list(rest.recent)]
-        for member, rest in trails.resting.items()
+def _stored(trails: Trails, numbers: dict[Member, int]) -> dict[str, object]:
+    """Return the columns; those at rest come last: who is live is seen anew each round.
+
+    Args:
+        trails: to store.
+        numbers: of the members; those that are not in it are added.
+    """
+    rests = trails.resting.values()
+    recent = [
+        np.concatenate(
+            (column, ints(rest.recent[-age] if len(rest.recent) >= age else 0 for rest in rests))
+        )
+        for age, column in zip(range(len(trails.recent), 0, -1), trails.recent, strict=True)
     ]
+    columns = {
+        name: np.concatenate((getattr(trails, name), ints(getattr(rest, name) for rest in rests)))
+        for name in _STORED
+    }
+    members = (*trails.members, *trails.resting)
+    history, count = trails.history, len(trails.members)
+    if history.of_row is None:
+        place = np.arange(len(members))
+        history = history.picked(np.where(place < count, place, -1))
+    return {
+        "members": packed(ints(numbers.setdefault(member, len(numbers)) for member in members)),
+        **{name: packed(column) for name, column in columns.items()},
+        "recent": [packed(column) for column in recent],
+        "history": packed(history.columns.ravel()),
+        "history_rows": None if history.of_row is None else packed(history.of_row),
+    }
 
 
-def _demands(trails: Trails) -> list[list[int]]:
-    """Return each row's known demands, oldest first, without the nothings before the first."""
-    rows = [list(column) for column in zip(*(c.tolist() for c in trails.recent), strict=True)]
-    for row, demands in zip(*trails.history.rows(len(trails.members)), strict=True):
-        rows[row] = demands
-    for demands in rows:
-        while demands and not demands[0]:
-            del demands[0]
-    return rows if rows else [[] for _ in trails.members]
+def _restored(stored: object, members: Sequence[Member | None]) -> Trails:
+    """Return the trails of their stored form; nothing where it is none."""
+    try:
+        return _unpacked(stored, members)
+    except (KeyError, TypeError, ValueError, IndexError):
+        return Trails()
+
+
+def _unpacked(stored: Any, members: Sequence[Member | None]) -> Trails:
+    numbers = unpacked(stored["members"])
+    known = [members[number] for number in numbers.tolist()]
+    count = len(known)
+    if None in known or len(set(known)) < count:
+        raise ValueError("a member has no name, or two rows")
+    peak, served_window, enough, rounds = (unpacked(stored[name]) for name in _STORED)
+    recent = tuple(map(unpacked, stored["recent"][-RECENT_ROUNDS:]))
+    if any(len(column) != count for column in (peak, served_window, enough, rounds, *recent)):
+        raise ValueError("a column has another length")
+    of_row = stored["history_rows"]
+    rows = np.arange(count) if of_row is None else unpacked(of_row)
+    table = unpacked(stored["history"]).reshape(-1, max(1, len(rows)))
+    if any(
+        column.min(initial=0) < 0
+        for column in (numbers, peak, served_window, rounds, *recent, table)
+    ):
+        raise ValueError("a number is negative")
+    if rows.min(initial=0) < 0 or rows.max(initial=-1) >= count:
+        raise ValueError("a row of the history is none")
+    return Trails(
+        members=tuple(member for member in known if member is not None),
+        peak=peak,
+        served_window=served_window,
+        enough=enough,
+        denied=zeros(count),  # not stored: a pool is heard one round later then
+        rounds=rounds,
+        recent=recent,
+        history=History.of_table(table, None if of_row is None else rows),
+    )
+
+
+def _is_member(pair: object) -> bool:
+    match pair:
+        case [str(), str()]:
+            return True
+        case _:
+            return False
 
 
 def _is_row(row: object) -> bool:
@@ -261,7 +328,13 @@ def _is_row(row: object) -> bool:
             return False
 
 
-def _from_rows(rows: Mapping[Member, Sequence[object]]) -> Trails:
+def _from_rows(stored: object) -> Trails:
+    """Return the trails of rows: host, instance, the columns' numbers, and a list of demands."""
+    rows = {
+        (row[0], row[1]): row[2:]
+        for row in (stored if isinstance(stored, list) else [])
+        if _is_row(row)
+    }
     columns = list(zip(*rows.values(), strict=True)) or [()] * 5
     demands: list[list[int]] = [list(row) for row in columns[4]]
     recent = tuple(
@@ -273,7 +346,7 @@ def _from_rows(rows: Mapping[Member, Sequence[object]]) -> Trails:
         peak=ints(columns[0]),
         served_window=ints(columns[1]),
         enough=ints(columns[2]),
-        denied=zeros(len(rows)),  # not stored: a pool is heard one round later then
+        denied=zeros(len(rows)),
         rounds=ints(columns[3]),
         recent=recent,
         history=History.of_rows(demands),

@@ -86,7 +86,7 @@ class UsageColumns(Sequence[Usage]):
         """Return the rows that are newer than ``oldest_ms`` of members that are not gone."""
         is_live = self.column("seen_ms") > oldest_ms
         if gone:
-            is_live &= np.fromiter((member not in gone for member in self.members), np.bool_)
+            is_live &= ~np.fromiter(map(gone.__contains__, self.members), np.bool_)
         return self if is_live.all() else self.picked(np.flatnonzero(is_live))
 
     def __len__(self) -> int:

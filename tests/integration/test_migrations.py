@@ -160,7 +160,7 @@ async def test_a_value_that_fits_no_column_is_refused_and_nothing_is_stored(
         with pytest.raises(RefusedError):
             await repository.store_batches([batch(2**63)])
         rows = await repository.load_shard(0, ["db"], now_ms=T0, ttl_ms=1000, keep_ms=1000)
-        assert (rows.usage, rows.members) == ((), ())
+        assert (tuple(rows.usage), rows.members) == ((), ())
     finally:
         await repository.close()
 

@@ -100,6 +100,9 @@ def spread(values: Ints, numbers: Sequence[int], count: int) -> list[int]:
 
 def assert_same_as_rebuilt(history: History, count: int) -> None:
     again, numbers = rebuilt(history, count)
+    if not numbers:  # of nobody's rows it cannot be told how long they are
+        assert not any(values.any() for values in (*history.recurring(count), history.usual(count)))
+        return
     assert len(again.columns) == len(history.columns) <= HISTORY_ROUNDS
     assert [error.tolist() for error in history.errors] == [
         error.tolist() for error in again.errors

@@ -63,10 +63,14 @@ SET from_ms = excluded.from_ms, instant_ms = excluded.instant_ms, epoch = exclud
 WHERE stored.instant_ms < excluded.instant_ms;
 
 -- name: load_usage
--- The accounts of some destinations that are younger than the TTL (age < ttl is live).
-SELECT host, instance, destination, from_ms, instant_ms, epoch, granted, used, denied, starved_ms,
-    busy_ms, seen_ms
-FROM permit_usage WHERE destination = ANY($1::text[]) AND $2::bigint - seen_ms < $3::bigint;
+-- The accounts of some destinations that are younger than the TTL (age < ttl is live), a row a
+-- destination: who they are of, and their numbers, eight bytes each, in the order of usage_columns.
+SELECT destination, array_agg(host) AS hosts, array_agg(instance) AS instances,
+    string_agg(int8send(from_ms) || int8send(instant_ms) || int8send(epoch) || int8send(granted)
+        || int8send(used) || int8send(denied) || int8send(starved_ms) || int8send(busy_ms)
+        || int8send(seen_ms), '') AS numbers
+FROM permit_usage WHERE destination = ANY($1::text[]) AND $2::bigint - seen_ms < $3::bigint
+GROUP BY destination;
 
 -- name: load_members
 -- Members younger than the keeping time, with what they acknowledged of one shard.

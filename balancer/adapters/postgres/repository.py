@@ -145,7 +145,7 @@ class PostgresRepository(PostgresHistory):
             )
         return ShardRows(
             members=tuple(rows.to_member(dict(row)) for row in members),
-            usage=tuple(rows.to_usage(tuple(row)) for row in usage),
+            usage=rows.to_usages(map(tuple, usage)),
             largest_reported_epoch=largest,
         )
 

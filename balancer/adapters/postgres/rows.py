@@ -7,11 +7,17 @@ first), and the order of keys, which is the same in every transaction so that no
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import filterfalse
+from sys import intern
 from typing import Any, Final
 
+import numpy as np
+
 from balancer.app.policies import policy_to_values, stored_policy
-from balancer.core.model import Destination, MemberRecord, Policy, Usage
+from balancer.core.columns import SMALL
+from balancer.core.model import Destination, MemberRecord, Policy
+from balancer.core.usage_columns import NUMBERS, UsageColumns, UsageTable
 from balancer.ports import AcceptedBatch
 from worker_sdk.wire.usage import MemberState, UsageTuple
 
@@ -103,8 +109,8 @@ def acknowledgement_rows(batches: Sequence[AcceptedBatch]) -> Rows:
 def to_member(row: Mapping[str, Any]) -> MemberRecord:
     """Return a member from its row."""
     return MemberRecord(
-        host=row["host"],
-        instance=row["instance"],
+        host=intern(row["host"]),
+        instance=intern(row["instance"]),
         group=row["group_name"],
         instant_ms=row["instant_ms"],
         seen_ms=row["seen_ms"],
@@ -117,9 +123,22 @@ def to_member(row: Mapping[str, Any]) -> MemberRecord:
     )
 
 
-def to_usage(row: Sequence[Any]) -> Usage:
-    """Return an account from its row; columns are in the order of the fields."""
-    return Usage(*row)
+def to_usages(rows: Iterable[tuple[Any, ...]]) -> UsageTable:
+    """Return accounts from a row a destination.
+
+    A member is one value in all of them, and its names are those of the round before: what is
+    planned looks members up time and again, and the same name is found sooner than an equal one.
+    """
+    known: dict[Member, Member] = {}
+    parts = {}
+    for name, hosts, instances, packed in rows:
+        pairs = list(zip(hosts, instances, strict=True))
+        for host, instance in filterfalse(known.__contains__, pairs):
+            known[host, instance] = intern(host), intern(instance)
+        members = list(map(known.__getitem__, pairs))
+        numbers = np.frombuffer(packed, dtype=">i8").reshape(len(members), len(NUMBERS))
+        parts[name] = UsageColumns(name, members, numbers.T.astype(SMALL, order="C"))
+    return UsageTable(parts)
 
 
 def policy_to_json(policy: Policy) -> str:
