@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from benchmarks import footprint, ingest, permit_cost, planning, serving, sharing
+from benchmarks import round as round_
 from benchmarks.allocators import __main__ as allocators
 
 
@@ -32,6 +33,11 @@ def _sharing(quick: bool) -> int:
 
 def _planning(quick: bool) -> int:
     planning.main(quick=quick)
+    return 0
+
+
+def _round(quick: bool) -> int:
+    round_.main(["--quick"] if quick else [])
     return 0
 
 
@@ -57,6 +63,7 @@ BENCHMARKS: Final[Mapping[str, tuple[str, Callable[[bool], int]]]] = {
     "footprint": ("memory, growth and start of a client", _footprint),
     "sharing": ("four processes that share a limit, and other limiters through Redis", _sharing),
     "planning": ("planning a round, by members and destinations", _planning),
+    "round": ("a whole round over many live accounts, part by part", _round),
     "ingest": ("reports from Kafka to PostgreSQL, beside COPY and executemany", _ingest),
     "serving": ("shares over HTTP, beside a bare aiohttp handler", _serving),
     "allocators": ("other rules of sharing and ours on the same inputs", _allocators),

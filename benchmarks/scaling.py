@@ -7,7 +7,6 @@ that a busy machine disturbs them less; the least of a few counts.
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable
 from functools import partial
@@ -15,12 +14,10 @@ from typing import Final, TypeVar
 
 from balancer.app.view import index_document
 from balancer.commands.process import prepare_process
-from balancer.core.memory import Memory
 from balancer.core.planner import plan
-from benchmarks.planning import DOCUMENTS, PLAN_AT_MS, ROUND_MS, START_MS, snapshot
+from benchmarks.planning import DOCUMENTS, PLAN_AT_MS, ROUND_MS, SEED, START_MS, Fleet
 from worker_sdk.wire.distribution import Document, decode_document, encode_document
 
-SEED: Final = 1
 ROUNDS: Final = 6
 HOSTS: Final = (500, 1_000, 2_000, 4_000)
 DESTINATIONS: Final = (5, 10, 20, 40)
@@ -39,13 +36,14 @@ def timed_ms(work: Callable[[], _T]) -> tuple[float, _T]:
 
 def planned_ms(hosts: int, destinations: int) -> tuple[float, Document]:
     """Return what a round's planning takes, and its document."""
-    rng = random.Random(SEED)
-    memory = Memory()
+    fleet = Fleet(hosts, destinations)
+    memory = fleet.memory()
     documents: list[Document] = []
     took_ms = []
     for number in range(ROUNDS):
         now_ms = START_MS + number * ROUND_MS + PLAN_AT_MS
-        given = snapshot(hosts, destinations, documents, now_ms, rng)
+        fleet.change(now_ms, documents[0].epoch if documents else 0)
+        given = fleet.snapshot(documents, now_ms)
         took, outcome = timed_ms(partial(plan, given, memory, now_ms))
         took_ms.append(took)
         if outcome.document is None or outcome.broken:

@@ -1,0 +1,252 @@
+"""``python -m benchmarks.round``: a whole round over many live accounts, part by part.
+
+Decides the fleet and what is measured: one replica that leads every shard plans them one after
+another, with the accounts in PostgreSQL and the documents in S3, both on this machine and its
+cores. Between rounds each member reports anew and acknowledges the newest documents, which is not
+measured. A round ends where its pointers are put; what is told of it then (metrics, what HTTP
+serves) is shown apart. The largest memory is this process' own, servers not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import resource
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from typing import Any, Final
+
+import asyncpg
+
+from balancer.adapters.postgres.repository import PostgresRepository
+from balancer.adapters.postgres.schema import migrate
+from balancer.adapters.s3.objects import S3Config
+from balancer.adapters.s3.store import S3DocumentStore
+from balancer.app import catalogue
+from balancer.app.cycle import Cycle, CycleLimits, Desk
+from balancer.app.view import DistributionView
+from balancer.core.learning import IngestView
+from balancer.core.model import Destination, RoundKind
+from balancer.embedded import EmbeddedStack
+
+SHARDS: Final = 16
+ROUND_MS: Final = 60_000
+PLAN_AT_MS: Final = 38_000
+LEASE_MS: Final = 3_600_000
+ENTRIES, ENTRIES_QUICK = 100_000, 20_000
+MEMBERS_MAX: Final = 1_000
+ROUNDS: Final = 5
+TIMED: Final = ("load", "read", "record", "publish", "serve")
+PARTS: Final = ("load", "read", "plan", "record", "publish", "serve", "round", "tell", "all")
+
+FILL: Final = (
+    "DELETE FROM permit_usage",
+    """
+    INSERT INTO permit_usage (host, instance, destination, from_ms, instant_ms, epoch, granted,
+        used, denied, starved_ms, busy_ms, seen_ms)
+    SELECT 'host-' || m, 'i' || lpad(to_hex(m), 15, '0'), 'destination-' || d, $3::bigint - 60000,
+        $3, 1, 150, (random() * 150)::bigint, (random() * 50)::bigint, 0, 0, $3
+    FROM generate_series(1, $1::integer) AS m, generate_series(1, $2::integer) AS d
+    """,
+    """
+    INSERT INTO permit_member (host, instance, instant_ms, seen_ms)
+    SELECT 'host-' || m, 'i' || lpad(to_hex(m), 15, '0'), $2::bigint, $2
+    FROM generate_series(1, $1::integer) AS m
+    ON CONFLICT (host, instance) DO UPDATE SET instant_ms = $2, seen_ms = $2
+    """,
+    """
+    INSERT INTO permit_acknowledgement (host, instance, shard, epoch, acknowledged_ms)
+    SELECT 'host-' || m, 'i' || lpad(to_hex(m), 15, '0'), shard, epoch, $2::bigint
+    FROM generate_series(1, $1::integer) AS m, permit_lease
+    ON CONFLICT (host, instance, shard)
+    DO UPDATE SET epoch = excluded.epoch, acknowledged_ms = excluded.acknowledged_ms
+    """,
+)
+
+
+def now() -> tuple[float, float]:
+    """Return the clocks that are compared: the wall's, and what this process has computed."""
+    return time.perf_counter(), time.process_time()
+
+
+class Stepped:
+    """A clock that is set; lengths of time are real."""
+
+    def __init__(self) -> None:
+        self.ms = 0
+
+    def now_ms(self) -> int:
+        """See `balancer.ports.Clock`."""
+        return self.ms
+
+    def monotonic_ms(self) -> int:
+        """See `balancer.ports.Clock`."""
+        return time.monotonic_ns() // 1_000_000
+
+
+class Measured:
+    """Whatever is called here takes time that is noted by part.
+
+    Attributes:
+        wall: seconds by part.
+        processor: what this process computed meanwhile, in seconds by part.
+    """
+
+    def __init__(self) -> None:
+        self.wall: dict[str, float] = {}
+        self.processor: dict[str, float] = {}
+        self.began = now()
+
+    def shares(self) -> list[tuple[str, dict[str, float]]]:
+        """Return the seconds by part, of the wall's clock and of the processor's."""
+        told = []
+        for name, seconds in (("wall", self.wall), ("processor", self.processor)):
+            known = {part: seconds.get(part, 0.0) for part in (*TIMED, "round", "all")}
+            known["plan"] = known["round"] - sum(known[part] for part in TIMED)
+            known["tell"] = known["all"] - known["round"]
+            told.append((name, known))
+        return told
+
+    def count(self, name: str, amount: float = 1, labels: Mapping[str, str] | None = None) -> None:
+        """Take no note."""
+
+    def gauge(self, name: str, value: float, labels: Mapping[str, str] | None = None) -> None:
+        """Take no note."""
+
+    def observe(self, name: str, value: float, labels: Mapping[str, str] | None = None) -> None:
+        """Take note of the instant at which a round was published."""
+        if name == catalogue.ROUND_SECONDS:
+            self.add("round", self.began)
+
+    def forget(self, name: str, labels: Mapping[str, str]) -> None:
+        """Take no note."""
+
+    def add(self, part: str, began: tuple[float, float]) -> None:
+        """Add the time since it began to a part's."""
+        wall, processor = now()
+        self.wall[part] = self.wall.get(part, 0.0) + wall - began[0]
+        self.processor[part] = self.processor.get(part, 0.0) + processor - began[1]
+
+    def timed(self, part: str, call: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
+        """Return ``call``, with its time noted."""
+
+        async def timed(*given: Any, **named: Any) -> Any:
+            began = now()
+            try:
+                return await call(*given, **named)
+            finally:
+                self.add(part, began)
+
+        return timed
+
+
+class Replica:
+    """A repository, a store and a cycle as the service joins them, every call of them timed."""
+
+    def __init__(self, repository: PostgresRepository, config: S3Config, clock: Stepped) -> None:
+        self.measured = Measured()
+        self.repository, self.store, view = repository, S3DocumentStore(config), DistributionView()
+        view.shards = SHARDS
+        timed: Sequence[tuple[object, str, str]] = (
+            (self.store, "load", "load"),
+            (repository, "load_shard", "read"),
+            (repository, "record_epoch", "record"),
+            (self.store, "publish", "publish"),
+            (view, "show", "serve"),
+        )
+        for part, name, word in timed:
+            setattr(part, name, self.measured.timed(word, getattr(part, name)))
+        self.cycle = Cycle(
+            repository,
+            self.store,
+            view,
+            clock,
+            self.measured,
+            CycleLimits(ROUND_MS, 3 * ROUND_MS),
+        )
+        self.desks: list[Desk] = []
+
+    async def take(self, now_ms: int) -> None:
+        """Take the lease of every shard."""
+        leases = await self.repository.acquire_leases(
+            "benchmark", range(SHARDS), now_ms=now_ms, ttl_ms=LEASE_MS
+        )
+        self.desks = [Desk.of(lease) for lease in leases]
+
+    async def round(self, now_ms: int) -> None:
+        """Run a round of every shard."""
+        self.measured.wall, self.measured.processor = {}, {}
+        ingest = IngestView(now_ms, 0, caught_up=True)
+        run = self.measured.timed("all", self.cycle.run)
+        for desk in self.desks:
+            self.measured.began = now()
+            told = await run(desk, RoundKind.REGULAR, ingest)
+            if told.outcome not in {"published", "nothing"}:
+                raise RuntimeError(told.sentence)
+
+
+async def fill(sql: asyncpg.Connection[asyncpg.Record], size: tuple[int, int], now_ms: int) -> None:
+    """Let every member report anew, and acknowledge what was published last."""
+    members, destinations = size
+    given = ((), (members, destinations, now_ms), (members, now_ms), (members, now_ms))
+    for statement, values in zip(FILL, given, strict=True):
+        await sql.execute(statement, *values, timeout=600)
+    await sql.execute("VACUUM (ANALYZE) permit_usage", timeout=600)
+
+
+def peak_mib() -> float:
+    """Return the most memory that this process had so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+async def measure(entries: int, rounds: int) -> None:
+    """Run rounds and print a table."""
+    members = min(entries, MEMBERS_MAX)
+    size = members, max(1, entries // members)
+    async with AsyncExitStack() as life:
+        stack = life.enter_context(EmbeddedStack(parts=["postgres", "s3"], report=print))
+        os.environ.update(
+            {name: value for name, value in stack.environment().items() if name.startswith("AWS_")}
+        )
+        await asyncio.to_thread(migrate, stack.postgres.dsn)
+        repository = await PostgresRepository.open(stack.postgres.dsn)
+        life.push_async_callback(repository.close)
+        sql = await asyncpg.connect(stack.postgres.dsn)
+        life.push_async_callback(sql.close)
+        for number in range(1, size[1] + 1):
+            await repository.put_destination(Destination(f"destination-{number}", 100 * members))
+        clock = Stepped()
+        s3 = stack.s3
+        replica = Replica(repository, S3Config(s3.bucket, "", s3.endpoint_url, s3.region), clock)
+        print(f"{size[0]} members x {size[1]} destinations in {SHARDS} shards; seconds by part")
+        print("load: documents from S3; read: accounts; plan: with the check; record: the memory;")
+        print("publish: encode and put; serve: render answers; round: all these; tell: history")
+        print(*(f"{title:>9}" for title in ("", *PARTS, "peak MiB", "load")))
+        start_ms = time.time_ns() // 1_000_000 // ROUND_MS * ROUND_MS
+        for number in range(rounds):
+            clock.ms = start_ms + number * ROUND_MS + PLAN_AT_MS
+            if not number:
+                await replica.take(clock.ms)
+            await fill(sql, size, clock.ms - 20_000)
+            await replica.round(clock.ms)
+            for name, seconds in replica.measured.shares():
+                shown = [f"{seconds[part]:.2f}" for part in PARTS]
+                shown += [f"{peak_mib():.0f}", f"{os.getloadavg()[0]:.1f}"]
+                print(*(f"{value:>9}" for value in (name, *shown)), flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.round", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a short run, for a first look")
+    parser.add_argument("--entries", type=int, help="live accounts, of up to 1,000 members")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="how many rounds there are")
+    options = parser.parse_args(arguments)
+    usual = ENTRIES_QUICK if options.quick else ENTRIES
+    asyncio.run(measure(options.entries or usual, options.rounds))
+
+
+if __name__ == "__main__":
+    main()
