@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeVar
 
-from balancer.app.view import index_document
+from balancer.app.rendering import index_document
 from balancer.commands.process import prepare_process
 from balancer.core.planner import plan
 from benchmarks.planning import DOCUMENTS, PLAN_AT_MS, ROUND_MS, SEED, START_MS, Fleet

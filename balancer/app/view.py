@@ -4,171 +4,45 @@ Decides which documents answer for a host, and who is told that an answer has ch
 server. Documents are swapped whole, so that a reader sees one state or the next.
 
 What each host is told by a document is rendered when the document comes, on a thread: an answer is
-joined of such pieces in some microseconds. Pieces lie together in few large texts, since objects
-of their own would be millions for the garbage collector to walk through.
+joined of such pieces in some microseconds.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import Final
 
+from balancer.app.rendering import NOTHING, Shown, change, rows_of
 from balancer.app.safety import held_of
-from worker_sdk.wire.answers import (
-    encode_row_end,
-    encode_row_head,
-    encode_rows,
-    narrow_row_end,
-)
+from worker_sdk.wire.answers import encode_rows
 from worker_sdk.wire.distribution import DestinationShares, Document, Entry, encode_terms
 from worker_sdk.wire.pointer import shard_of
 from worker_sdk.wire.shares import POINTS, share_points
 from worker_sdk.wire.strict import dump_json
+
+KEPT_MAX_BYTES: Final = 256 * 1024 * 1024
+"""So much is kept of answers that were made, for who asks again before anything changes."""
+
+KEPT_EXTRA_BYTES: Final = 512
+"""What keeping an answer costs beside its body, about."""
 
 WAKE_AT_ONCE: Final = 16
 """So many waiters wake in one turn of the loop: each of them makes and sends an answer."""
 
 _POINTS_OF_A_PERCENT: Final = POINTS // 100
 
-_START_SHIFT: Final = 32  # larger than any row, since answers have a limit
-_LINE_SHIFT: Final = 72  # larger than any document has bytes
-_SIZE_MASK: Final = (1 << _START_SHIFT) - 1
-_START_MASK: Final = (1 << _LINE_SHIFT - _START_SHIFT) - 1
-
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A body and the tag that names its content."""
+    """A body, the tag that names its content, and the version of the view that it is of."""
 
     body: bytes
     tag: str
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A destination in a document, rendered.
-
-    Attributes:
-        shares: as in the document.
-        name: of the destination.
-        head: how every host's row begins.
-        ends: how the rows of all hosts end, one after another.
-        nobody: how the row of a host ends that has no entry.
-    """
-
-    shares: DestinationShares
-    name: str
-    head: bytes
-    ends: bytes
-    nobody: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Indexed:
-    """A document, rendered, and where in it each host is.
-
-    Attributes:
-        document: as published.
-        lines: its destinations.
-        numbers: where in ``lines`` each name is.
-        places: where each host's rows end: a number for one line, a list for several. The number
-            is line, start and size of the piece of `Line.ends`, packed.
-    """
-
-    document: Document
-    lines: Sequence[Line]
-    numbers: Mapping[str, int]
-    places: Mapping[str, int | list[int]]
-
-    def ends(self, host: str) -> dict[str, bytes]:
-        """Return how a host's rows end, by destination."""
-        places = self.places.get(host)
-        if places is None:
-            return {}
-        found: dict[str, bytes] = {}
-        for place in (places,) if isinstance(places, int) else places:
-            line = self.lines[place >> _LINE_SHIFT]
-            start = place >> _START_SHIFT & _START_MASK
-            found[line.name] = line.ends[start : start + (place & _SIZE_MASK)]
-        return found
-
-
-def index_document(document: Document) -> Indexed:
-    """Return the document, rendered for every host in it."""
-    places: dict[str, int | list[int]] = {}
-    lines = []
-    for number, shares in enumerate(document.destinations):
-        terms = shares.terms
-        ends = []
-        start = 0
-        for host, own in _by_host(shares.entries).items():
-            end = encode_row_end(terms.capacity, own)
-            ends.append(end)
-            place = number << _LINE_SHIFT | start << _START_SHIFT | len(end)
-            start += len(end)
-            before = places.get(host)
-            if before is None:
-                places[host] = place
-            elif isinstance(before, int):
-                places[host] = [before, place]
-            else:
-                before.append(place)
-        head, nobody = encode_row_head(document, terms), encode_row_end(terms.capacity, ())
-        lines.append(Line(shares, terms.destination, head, b"".join(ends), nobody))
-    numbers = {line.name: number for number, line in enumerate(lines)}
-    return Indexed(document, lines, numbers, places)
-
-
-def _by_host(entries: Sequence[Entry]) -> dict[str, list[Entry]]:
-    found: dict[str, list[Entry]] = {}
-    for entry in entries:
-        found.setdefault(entry.host, []).append(entry)
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class _Shown:
-    """A shard's documents, newest first.
-
-    Attributes:
-        documents: rendered.
-        newest: the hosts of the newest.
-        gone: hosts of the others that are not in the newest.
-    """
-
-    documents: tuple[Indexed, ...]
-    newest: Mapping[str, object]
-    gone: frozenset[str]
-
-    @property
-    def hosts(self) -> Set[str]:
-        return self.newest.keys() | self.gone if self.gone else self.newest.keys()
-
-    @property
-    def epochs(self) -> list[int]:
-        return [indexed.document.epoch for indexed in self.documents]
-
-
-_NOTHING: Final = _Shown((), {}, frozenset())
-
-
-def _change(
-    documents: Sequence[Document], before: _Shown
-) -> tuple[_Shown, frozenset[str], frozenset[str]]:
-    """Return a shard's new documents, rendered where they were not, and who came and who left."""
-    known = {indexed.document.epoch: indexed for indexed in before.documents}
-    indexed = tuple(known.get(each.epoch) or index_document(each) for each in documents)
-    after = _NOTHING
-    if indexed:
-        newest, *others = [each.places for each in indexed]
-        gone = frozenset(host for places in others for host in places.keys() - newest.keys())
-        after = _Shown(indexed, newest, gone)
-    had, has = before.hosts, after.hosts
-    return after, frozenset(has - had), frozenset(had - has)
+    version: int = 0
 
 
 class DistributionView:
@@ -182,8 +56,10 @@ class DistributionView:
     def __init__(self, shards: int = 0) -> None:
         self.shards = shards
         self.version = 0
-        self._shards: dict[int, _Shown] = {}
+        self._shards: dict[int, Shown] = {}
         self._shards_of: dict[str, tuple[int, ...]] = {}
+        self._kept: OrderedDict[tuple[str, str | None], Answer] = OrderedDict()
+        self._kept_bytes = 0
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
         self._to_wake: deque[asyncio.Future[None]] = deque()
 
@@ -194,18 +70,18 @@ class DistributionView:
 
     async def show(self, shard: int, documents: Sequence[Document]) -> None:
         """Take a shard's current documents, as `publish`; a large one is indexed on a thread."""
-        before = self._shards.get(shard, _NOTHING)
-        after, came, left = await asyncio.to_thread(_change, documents, before)
-        if self._shards.get(shard, _NOTHING) is not before:  # another was quicker
-            after, came, left = _change(documents, self._shards.get(shard, _NOTHING))
+        before = self._shards.get(shard, NOTHING)
+        after, came, left = await asyncio.to_thread(change, documents, before)
+        if self._shards.get(shard, NOTHING) is not before:  # another was quicker
+            after, came, left = change(documents, self._shards.get(shard, NOTHING))
         self._swap(shard, after, came, left)
 
     def publish(self, shard: int, documents: Sequence[Document]) -> None:
         """Take a shard's current documents; waiters wake if they differ from those known."""
-        self._swap(shard, *_change(documents, self._shards.get(shard, _NOTHING)))
+        self._swap(shard, *change(documents, self._shards.get(shard, NOTHING)))
 
-    def _swap(self, shard: int, after: _Shown, came: Set[str], left: Set[str]) -> None:
-        before = self._shards.get(shard, _NOTHING)
+    def _swap(self, shard: int, after: Shown, came: Set[str], left: Set[str]) -> None:
+        before = self._shards.get(shard, NOTHING)
         self._shards[shard] = after
         if before.epochs == after.epochs:
             return
@@ -244,7 +120,7 @@ class DistributionView:
 
     def documents_of(self, shard: int) -> tuple[Document, ...]:
         """Return a shard's documents, newest first."""
-        return tuple(indexed.document for indexed in self._shards.get(shard, _NOTHING).documents)
+        return tuple(indexed.document for indexed in self._shards.get(shard, NOTHING).documents)
 
     def host_answer(self, host: str, instance: str | None = None) -> bytes | None:
         """Return the body of ``GET /distribution/<host>``; None where the host has no entry."""
@@ -253,10 +129,28 @@ class DistributionView:
 
     def answer(self, host: str, instance: str | None = None) -> Answer | None:
         """Return the answer about a host; None where it has no entry."""
+        kept = self._kept.get((host, instance))
+        if kept is not None and kept.version == self.version:
+            return kept
         rows: dict[str, list[bytes]] = {}
         for shard in self._shards_of.get(host, ()):
-            rows.update(_rows(self._shards[shard].documents, host, instance))
-        return make_answer(encode_rows(host, self.shards, rows)) if rows else None
+            rows.update(rows_of(self._shards[shard].documents, host, instance))
+        if not rows:
+            return None
+        made = make_answer(encode_rows(host, self.shards, rows), self.version)
+        self._keep((host, instance), made)
+        return made
+
+    def _keep(self, key: tuple[str, str | None], made: Answer) -> None:
+        """Keep an answer for who asks again; the oldest go, a swap makes none go at once."""
+        before = self._kept.pop(key, None)
+        if before is not None:
+            self._kept_bytes -= len(before.body) + KEPT_EXTRA_BYTES
+        self._kept[key] = made
+        self._kept_bytes += len(made.body) + KEPT_EXTRA_BYTES
+        while self._kept_bytes > KEPT_MAX_BYTES:
+            _, oldest = self._kept.popitem(last=False)
+            self._kept_bytes -= len(oldest.body) + KEPT_EXTRA_BYTES
 
     def empty_answer(self, host: str) -> Answer:
         """Return the answer about a host that is known and has no entry."""
@@ -270,7 +164,7 @@ class DistributionView:
         """
         shard = shard_of(name, self.shards) if self.shards else 0
         rows: list[object] = []
-        for indexed in self._shards.get(shard, _NOTHING).documents:
+        for indexed in self._shards.get(shard, NOTHING).documents:
             number = indexed.numbers.get(name)
             if number is not None:
                 rows.append(_destination_row(indexed.document, indexed.lines[number].shares))
@@ -307,51 +201,9 @@ class DistributionView:
         return self.version
 
 
-def make_answer(body: bytes) -> Answer:
+def make_answer(body: bytes, version: int = 0) -> Answer:
     """Return a body with its tag."""
-    return Answer(body, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
-
-
-def _rows(shard: Sequence[Indexed], host: str, instance: str | None) -> dict[str, list[bytes]]:
-    """Return the rows of every destination in which the host has an entry in any document."""
-    rows = _rows_of_one(shard, host, instance)
-    if rows is not None:
-        return rows
-    ends = [indexed.ends(host) for indexed in shard]
-    rows = {name: [] for own in ends for name in own}
-    for indexed, own in zip(shard, ends, strict=True):
-        for name, known in rows.items():
-            number = indexed.numbers.get(name)
-            if number is not None:
-                line = indexed.lines[number]
-                end = own.get(name, line.nobody)
-                if instance is not None:
-                    end = narrow_row_end(end, instance)
-                known.append(line.head + end)
-    return rows
-
-
-def _rows_of_one(
-    shard: Sequence[Indexed], host: str, instance: str | None
-) -> dict[str, list[bytes]] | None:
-    """Return what `_rows` does where every document has the host in the same one destination.
-
-    Nearly every answer is such a one, and whole fleets ask within seconds.
-    """
-    name = ""
-    rows: list[bytes] = []
-    for indexed in shard:
-        place = indexed.places.get(host)
-        if not isinstance(place, int):
-            return None
-        line = indexed.lines[place >> _LINE_SHIFT]
-        if rows and line.name != name:
-            return None
-        name = line.name
-        start = place >> _START_SHIFT & _START_MASK
-        end = line.ends[start : start + (place & _SIZE_MASK)]
-        rows.append(line.head + (end if instance is None else narrow_row_end(end, instance)))
-    return {name: rows}
+    return Answer(body, f'"{hashlib.sha256(body).hexdigest()[:32]}"', version)
 
 
 def _destination_row(document: Document, line: DestinationShares) -> dict[str, object]:

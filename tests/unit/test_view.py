@@ -168,3 +168,23 @@ def test_answers_are_right_after_any_changes() -> None:
         for host in hosts:
             expected = encode_host_answer(host, shards, documents, None)
             assert view.host_answer(host) == expected
+
+
+def test_answers_are_kept_until_something_changes_and_within_a_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    view = DistributionView(1)
+    view.publish(0, [document(1, "a", "b", "c")])
+    first = view.answer("a")
+    assert first is not None
+    assert view.answer("a") is first
+    assert view.answer("a", "i") is not first
+    view.publish(0, [document(2, "a", "b", "c")])
+    second = view.answer("a")
+    assert second is not None
+    assert second.tag != first.tag
+    monkeypatch.setattr(view_module, "KEPT_MAX_BYTES", 2 * (len(second.body) + 600))
+    view.answer("b")
+    view.answer("c")
+    assert view.answer("a") is not second
+    assert view.answer("c") is view.answer("c")
