@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from benchmarks import footprint, ingest, permit_cost, planning, serving, sharing
+from benchmarks import footprint, ingest, permit_cost, planning, scaling, serving, sharing
 from benchmarks import round as round_
 from benchmarks.allocators import __main__ as allocators
 
@@ -51,6 +51,11 @@ def _serving(quick: bool) -> int:
     return 0
 
 
+def _scaling(quick: bool) -> int:
+    scaling.main(quick=quick)
+    return 0
+
+
 def _allocators(quick: bool) -> int:
     return allocators.main(["--quick"] if quick else [])
 
@@ -66,6 +71,7 @@ BENCHMARKS: Final[Mapping[str, tuple[str, Callable[[bool], int]]]] = {
     "round": ("a whole round over many live accounts, part by part", _round),
     "ingest": ("reports from Kafka to PostgreSQL, beside COPY and executemany", _ingest),
     "serving": ("shares over HTTP, beside a bare aiohttp handler", _serving),
+    "scaling": ("planning and documents, by hosts and destinations", _scaling),
     "allocators": ("other rules of sharing and ours on the same inputs", _allocators),
 }
 
