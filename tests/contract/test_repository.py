@@ -296,6 +296,7 @@ async def test_every_value_of_a_policy_is_read_back_as_it_was_stored(
         maximum_points=999_999_999,
         head_room_permille=0,
         newcomer_reserve_points=0,
+        lend_points=1,
         peak_decay_permille=1,
         expect_recurring=False,
         safe_permille=2,
