@@ -124,13 +124,11 @@ def test_a_process_that_has_no_threads_left_is_told_so_and_nothing_stays_behind(
         start(thread)
 
     client = InMemoryBalancer({"db": 1}).client()
+    before = set(threading.enumerate())
     monkeypatch.setattr(threading.Thread, "start", start_unless_refused)
     with pytest.raises(ClientClosedError, match="threads cannot be started: can't start new"):
         client.start()
-    await_condition(
-        lambda: not [one for one in threading.enumerate() if one.name.startswith("permit-")],
-        "no thread is left",
-    )
+    await_condition(lambda: set(threading.enumerate()) <= before, "no thread is left")
     with pytest.raises(ClientClosedError, match="not started"):
         client.destination("db").try_acquire()
     monkeypatch.undo()

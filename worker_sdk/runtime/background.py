@@ -9,7 +9,6 @@ into the host program, and nothing here is needed for `try_acquire`.
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import contextlib
 import threading
 import time
@@ -61,7 +60,7 @@ class Background:
         self._loop = GuestLoop()
         self._pacer_call: asyncio.Event = asyncio.Event()
         self._flusher: asyncio.Task[None] | None = None
-        self._finishing: concurrent.futures.Future[bool] | None = None
+        self._finishing: asyncio.Task[bool] | None = None
         self._is_sending = False
         self._stopping = threading.Event()
         self._read_call = threading.Event()
@@ -117,17 +116,17 @@ class Background:
             finish = self._loop.create_task(self._finish(seconds))
             finish.add_done_callback(lambda _: self._loop.stop())
             return False
-        finishing = asyncio.run_coroutine_threadsafe(self._finish(seconds), self._loop)
-        self._finishing = finishing
-        return self._await_end(finishing, deadline)
+        return self._finish_by(deadline, seconds)
 
     def await_close(self, timeout_seconds: float) -> None:
-        """Wait for a `close` that was interrupted (a second Ctrl-C): its goodbye is on its way."""
-        if self._finishing is not None:
-            self._await_end(self._finishing, time.monotonic() + timeout_seconds)
+        """See a `close` to its end that was interrupted, wherever it was (a second Ctrl-C)."""
+        if self._loop_thread.is_alive():
+            seconds = max(0.05, timeout_seconds - CLOSE_MARGIN_SECONDS)
+            self._finish_by(time.monotonic() + timeout_seconds, seconds)
 
-    def _await_end(self, finishing: concurrent.futures.Future[bool], deadline: float) -> bool:
+    def _finish_by(self, deadline: float, seconds: float) -> bool:
         delivered = False
+        finishing = asyncio.run_coroutine_threadsafe(self._finish_once(seconds), self._loop)
         with contextlib.suppress(Exception):
             delivered = finishing.result(timeout=max(0.0, deadline - time.monotonic()))
         with contextlib.suppress(RuntimeError):
@@ -242,6 +241,11 @@ class Background:
             self._is_sending = False
         self._member.delivered(batch)
         return True
+
+    async def _finish_once(self, seconds: float) -> bool:
+        if self._finishing is None:
+            self._finishing = asyncio.create_task(self._finish(seconds))
+        return await asyncio.shield(self._finishing)
 
     async def _finish(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds

@@ -113,13 +113,13 @@ class Lives:
             return self._end_later(timeout_seconds)
         with entered(self._lock):
             member, background = self._member, self._background
+            self._closing = background  # until it has; a second Ctrl-C may come anywhere here
             self._member = self._background = None
             self._is_started = False
             self._on_change(None)
         if member is None or background is None:
             return 0
-        self._closing = background
-        delivered = background.close(timeout_seconds)  # a second Ctrl-C may end it here
+        delivered = background.close(timeout_seconds)
         self._closing = None
         return 0 if delivered else len(member.identity.destinations)
 
