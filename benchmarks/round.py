@@ -86,6 +86,16 @@ class Stepped:
         return time.monotonic_ns() // 1_000_000
 
 
+class Repository(PostgresRepository):
+    """One whose server's clock is set too."""
+
+    clock: Stepped
+
+    async def now_ms(self) -> int:
+        """See the port."""
+        return self.clock.ms
+
+
 class Measured:
     """Whatever is called here takes time that is noted by part.
 
@@ -145,7 +155,8 @@ class Measured:
 class Replica:
     """A repository, a store and a cycle as the service joins them, every call of them timed."""
 
-    def __init__(self, repository: PostgresRepository, config: S3Config, clock: Stepped) -> None:
+    def __init__(self, repository: Repository, config: S3Config, clock: Stepped) -> None:
+        repository.clock = clock
         self.measured = Measured()
         self.repository, self.store, view = repository, S3DocumentStore(config), DistributionView()
         view.shards = SHARDS
@@ -211,7 +222,7 @@ async def measure(entries: int, rounds: int) -> None:
             {name: value for name, value in stack.environment().items() if name.startswith("AWS_")}
         )
         await asyncio.to_thread(migrate, stack.postgres.dsn)
-        repository = await PostgresRepository.open(stack.postgres.dsn)
+        repository = await Repository.open(stack.postgres.dsn)
         life.push_async_callback(repository.close)
         sql = await asyncpg.connect(stack.postgres.dsn)
         life.push_async_callback(sql.close)
