@@ -10,8 +10,8 @@ from urllib.parse import quote
 
 import pytest
 
-from balancer.adapters.http.operations import Operations
 from balancer.adapters.http.connections import BODY_MAX_BYTES
+from balancer.adapters.http.operations import Operations
 from balancer.adapters.http.server import Address, HttpServer
 from balancer.adapters.metrics.prometheus import PrometheusMetrics
 from balancer.core.model import Destination
