@@ -115,10 +115,9 @@ class Trails:
         for member, rest in self.resting.items():
             if rest.since_round == self.round_number:
                 peaks[member[0]] = max(peaks.get(member[0], 0), rest.peak)
-        if peaks:
-            for row, member in enumerate(self.members):
-                if member[0] in peaks:
-                    self.peak[row] = max(int(self.peak[row]), peaks.pop(member[0]))
+        for row in [row for row, (host, _) in enumerate(self.members) if host in peaks]:
+            peak = peaks.pop(self.members[row][0], 0)
+            self.peak[row] = max(int(self.peak[row]), peak)
 
     def _remembered(self, new: Sequence[Member], row: int) -> Iterator[tuple[int, Member]]:
         """Yield (row, whose rest it takes) of new members; each rest is taken once."""
