@@ -59,7 +59,10 @@ def plan_at_ms(slot: int, round_ms: int) -> int:
 
 @dataclass(slots=True)
 class Agenda:
-    """What is due for one shard; instants are Unix milliseconds."""
+    """What is due for one shard; instants are Unix milliseconds.
+
+    ``lends`` is set by whoever knows the shard's policies: it has early rounds now and then.
+    """
 
     round_ms: int
     done_slot: int = -1
@@ -71,33 +74,46 @@ class Agenda:
     uncovered_at_ms: int = 0
     lends: bool = False
     lending_at_ms: int = 0
+    was_early: bool = False
 
     def due(self, now_ms: int) -> RoundKind | None:
         """Return the round to run now, None where none is due.
 
-        An early one goes first: it serves the present window, a regular one the next.
+        An early one goes first: it serves the present window, a regular one the next. But no two go
+        before a regular one that is due, and loans come last: however slow rounds are, regular ones
+        are run.
         """
         if now_ms < self.retry_at_ms:
             return None
-        if self.early_asked and now_ms >= self.early_at_ms:
+        is_regular = self.regular_asked or self._regular_is_due(now_ms)
+        is_early = self.early_asked and now_ms >= self.early_at_ms
+        if is_early and not (is_regular and self.was_early):
             return RoundKind.EARLY
-        if self.regular_asked or self._regular_is_due(now_ms):
+        if is_regular:
             return RoundKind.REGULAR
-        return None
+        return RoundKind.EARLY if self.lends and self._loans_are_due(now_ms) else None
 
     def _regular_is_due(self, now_ms: int) -> bool:
         slot = now_ms // self.round_ms
         # Not "above": a wall clock that stepped back must not stop the rounds.
         return slot != self.done_slot and now_ms >= plan_at_ms(slot, self.round_ms)
 
-    def next_ms(self, now_ms: int) -> int:
+    def _loans_are_due(self, now_ms: int) -> bool:
+        # Nor long before: a wall clock that stepped back must not stop the loans.
+        return not 0 < self.lending_at_ms - now_ms <= self._loans_pause_ms
+
+    @property
+    def _loans_pause_ms(self) -> int:
+        return max(SHARE_MIN_MS, self.round_ms // LENDING_PART)
+
+    def next_ms(self, now_ms: int, *, with_loans: bool = True) -> int:
         """Return the instant at which something may be due, unless something is asked before."""
         slot = now_ms // self.round_ms
         regular_ms = plan_at_ms(slot + (slot == self.done_slot), self.round_ms)
         found = 0 if self.regular_asked else regular_ms
         if self.early_asked:
             found = min(found, self.early_at_ms)
-        if self.lends:
+        if self.lends and with_loans:
             found = min(found, self.lending_at_ms)
         return max(found, self.retry_at_ms)
 
@@ -115,20 +131,13 @@ class Agenda:
             self.early_asked = True
             self.uncovered_at_ms = now_ms + max(SHARE_MIN_MS, self.round_ms // UNCOVERED_PART)
 
-    def mind_loans(self, now_ms: int, *, lends: bool) -> None:
-        """Ask for an early round now and then where a destination lends points."""
-        self.lends = lends
-        pause_ms = max(SHARE_MIN_MS, self.round_ms // LENDING_PART)
-        # Nor long before: a wall clock that stepped back must not stop the loans.
-        if lends and not 0 < self.lending_at_ms - now_ms <= pause_ms:
-            self.early_asked = True
-            self.lending_at_ms = now_ms + pause_ms
-
     def begin(self, kind: RoundKind, now_ms: int) -> None:
         """Note that a round begins: what is asked from here on is for the next one."""
+        self.was_early = kind is RoundKind.EARLY
         if kind is RoundKind.EARLY:
             self.early_asked = False
             self.early_at_ms = now_ms + share_ms(self.round_ms)
+            self.lending_at_ms = now_ms + self._loans_pause_ms
         else:
             self.regular_asked = False
             slot = now_ms // self.round_ms

@@ -83,7 +83,9 @@ def judge(record: UsageRecord, decode: Decode, *, now_ms: int, ttl_ms: int) -> J
         expired = len(batch.tuples)
         batch = replace(batch, tuples=())
     refused = tuple(Refusal(bad.reason, bad.message) for bad in decoded.rejected)
-    return Judged(AcceptedBatch(batch, seen_ms, now_ms), refused + impossible, clamped, expired)
+    # It did not arrive before it was appended: a clock that is behind must release nothing early.
+    accepted = AcceptedBatch(batch, seen_ms, max(now_ms, seen_ms))
+    return Judged(accepted, refused + impossible, clamped, expired)
 
 
 def _clamp(batch: UsageBatch, latest_ms: int, seen_ms: int) -> tuple[UsageBatch, int]:

@@ -47,11 +47,11 @@ def part_of(shards: int, replicas: int) -> int:
 def to_hand_over(held: Mapping[int, Held], most: int, now_ms: int, round_ms: int) -> list[int]:
     """Return which shards of too many can be given up now: whoever takes them misses no round.
 
-    Their next round is half a round away or further, and none of theirs is under way. Those that
-    have most time come first.
+    Their next round (of loans apart, which come all the time) is half a round away or further, and
+    none of theirs is under way. Those that have most time come first.
     """
     left_ms = {
-        shard: entry.agenda.next_ms(now_ms) - now_ms
+        shard: entry.agenda.next_ms(now_ms, with_loans=False) - now_ms
         for shard, entry in held.items()
         if not entry.running
     }

@@ -50,12 +50,14 @@ class SteadyClock:
             shared_ms: time by the clock that all replicas share.
             took_ms: how long it took to ask for it.
         """
-        shown_ms = self._clock.now_ms()
-        has_stepped = self.now_ms() != shown_ms
+        if took_ms > APART_MS:
+            return  # it may say anything
+        shown_ms, believed_ms = self._clock.now_ms(), self.now_ms()
+        has_stepped = believed_ms != shown_ms
         apart_ms = shown_ms - shared_ms
         if abs(apart_ms) <= APART_MS + took_ms:
             self._told = False
-            if has_stepped:
+            if has_stepped and abs(apart_ms) < abs(believed_ms - shared_ms):
                 self._ahead_ms = shown_ms - self._clock.monotonic_ms()
                 _log.warning("this machine's clock was set right", extra={"action": "clock"})
         elif not self._told:

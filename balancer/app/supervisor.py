@@ -243,7 +243,7 @@ class Supervisor:
         mine = self._of_shard.get(held.desk.shard, [])
         documents = self._view.documents_of(held.desk.shard)
         held.agenda.mind_cover(now_ms, covered=covers_present(documents, mine, now_ms))
-        held.agenda.mind_loans(now_ms, lends=any(known.policy.lend_points for known in mine))
+        held.agenda.lends = any(known.policy.lend_points for known in mine)
 
     async def _run_round(self, held: Held, kind: RoundKind) -> None:
         agenda, shard = held.agenda, held.desk.shard

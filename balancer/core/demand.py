@@ -42,6 +42,7 @@ class Accounts:
         span_ms: length of each stretch.
         counted_ms: the same, but at least a tenth of a window.
         granted, used, denied, starved_ms, busy_ms: as in `Usage`.
+        begins_with_window: whether the stretch does.
         window_ms: length of a window.
     """
 
@@ -52,6 +53,7 @@ class Accounts:
     denied: Ints
     starved_ms: Ints
     busy_ms: Ints
+    begins_with_window: Flags
     window_ms: int
 
     @classmethod
@@ -71,6 +73,7 @@ class Accounts:
             denied=column["denied"].astype(kind),
             starved_ms=column["starved_ms"].astype(kind),
             busy_ms=column["busy_ms"].astype(kind),
+            begins_with_window=np.asarray(column["from_ms"] % window_ms == 0),
             window_ms=window_ms,
         )
 
@@ -98,6 +101,24 @@ class Accounts:
         """Say which members had time in which they neither waited nor delivered."""
         idle_ms = self.span_ms - np.minimum(self.starved_ms, self.span_ms) - self.busy_ms
         return np.asarray(idle_ms * SLACK_PARTS >= self.span_ms)
+
+
+def of_loans(accounts: Accounts, asked: Ints, last: Ints) -> Ints:
+    """Return demands where accounts may be those by which members borrow.
+
+    Such a one begins with a window and ends within it. What came at the window's start must not be
+    blown up to all of it, nor steady work be taken for the part that was seen: it is what was asked
+    for, or what comes of it if it goes on, as far as that was known before.
+
+    Args:
+        accounts: the accounts.
+        asked: what `demands` says.
+        last: the demand known before.
+    """
+    is_loan = accounts.begins_with_window & (accounts.span_ms > 0)
+    is_loan &= accounts.span_ms < accounts.window_ms
+    seen = np.minimum(accounts.used + accounts.denied, PERMITS_MAX)
+    return np.where(is_loan, np.maximum(seen, np.minimum(asked, last)), asked).astype(np.int64)
 
 
 def demands(accounts: Accounts, even_share_permits: int, enough: Ints) -> Ints:

@@ -18,7 +18,7 @@ from balancer.core.allocation.equal import equal
 from balancer.core.allocation.max_min import max_min
 from balancer.core.allocation.surplus import surplus
 from balancer.core.columns import Flags, Ints, ints, points_of, total, zeros
-from balancer.core.demand import Accounts, demands, enough_after, shows_a_pool
+from balancer.core.demand import Accounts, demands, enough_after, of_loans, shows_a_pool
 from balancer.core.layout import Layout, Standing, free_gaps, lay_holds, lay_out
 from balancer.core.learning import SILENCE_TENTHS
 from balancer.core.memory import Trails
@@ -214,6 +214,8 @@ def _wishes(
         np.maximum(asked, np.minimum(2 * accounts.rates(), PERMITS_MAX)),
         asked,
     ).astype(np.int64)
+    if policy.lend_points:
+        asked = of_loans(accounts, asked, trails.last())
     # Who has only said hello goes on where it, or one of its host before it, was; of whom nothing
     # is known yet wants what is common here, at most the even share.
     asked = np.where(accounts.is_new(), np.maximum(asked, trails.last()), asked)

@@ -135,17 +135,29 @@ def test_a_shard_without_cover_is_tried_now_and_then() -> None:
 
 def test_a_shard_that_lends_has_twenty_early_rounds_in_a_round() -> None:
     known = agenda()
-    known.mind_loans(START_MS, lends=False)
     assert known.due(START_MS) is None
-    known.mind_loans(START_MS, lends=True)
+    known.lends = True
     assert run(known, START_MS) is RoundKind.EARLY
     assert known.next_ms(START_MS) == START_MS + 3_000
-    known.mind_loans(START_MS + 2_999, lends=True)
     assert known.due(START_MS + 2_999) is None
-    known.mind_loans(START_MS + 3_000, lends=True)
     assert run(known, START_MS + 3_000) is RoundKind.EARLY
-    known.mind_loans(START_MS - 3_600_000, lends=True)  # the clock was set back
-    assert known.due(START_MS + 6_000) is RoundKind.EARLY
+    assert known.due(START_MS - 3_600_000) is RoundKind.EARLY  # the clock was set back
+    assert known.next_ms(START_MS + 3_000, with_loans=False) == START_MS + 38_000
+
+
+@pytest.mark.parametrize("is_asked", [False, True])
+def test_regular_rounds_are_run_however_slow_early_ones_are(is_asked: bool) -> None:
+    """A round takes longer than loans, or hellos, are apart."""
+    known = agenda()
+    known.lends = True
+    now_ms, kinds = START_MS, []
+    while now_ms < START_MS + 10 * known.round_ms:
+        if is_asked:
+            known.ask_early()
+        kind = run(known, now_ms)
+        kinds.append(kind)
+        now_ms += 4_000 if kind else 500
+    assert kinds.count(RoundKind.REGULAR) == 10
 
 
 def test_every_open_destination_must_be_covered() -> None:

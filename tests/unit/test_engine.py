@@ -276,6 +276,10 @@ def test_a_refund_lowers_the_use_reported_and_never_below_zero() -> None:
     second = subject.drain(START_MS + 5000, 5000, MemberState.RUNNING)
     assert second is not None
     assert second.tuples[0].used == 0
+    assert take_all(subject, START_MS + 6000) == 7
+    third = subject.drain(START_MS + 7000, 7000, MemberState.RUNNING)
+    assert third is not None
+    assert third.tuples[0].used == 0  # less the 7 by which the second account was not lowered
 
 
 def test_more_than_any_window_can_give_is_known_as_impossible() -> None:

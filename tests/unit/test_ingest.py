@@ -173,6 +173,12 @@ def test_the_time_of_appending_decides_where_the_topic_tells_it() -> None:
     assert (untold.seen_ms, untold.arrived_ms) == (T0 + 50, T0 + 50)
 
 
+def test_a_clock_that_is_behind_releases_nothing_before_it_was_told() -> None:
+    judged = judge(record(report("h")), decode_record, now_ms=T0 - 9_000, ttl_ms=TTL_MS)
+    assert judged.accepted is not None
+    assert judged.accepted.arrived_ms == T0
+
+
 async def test_backlog_of_unknown_age_is_skipped_and_what_comes_later_is_not() -> None:
     bench = Bench(clock_ms=None)
     bench.topic.append(encode_batch(report("old", account())))

@@ -136,6 +136,9 @@ async def test_nothing_is_handed_over_shortly_before_a_round_or_while_one_runs(
     assert to_hand_over(held, 8, start_ms, ROUND_MS) == []
     assert to_hand_over(held, 6, start_ms + 9_000, ROUND_MS) == []
     for entry in held.values():
+        entry.agenda.lends = True  # its rounds come all the time
+    assert len(to_hand_over(held, 6, start_ms, ROUND_MS)) == 2
+    for entry in held.values():
         entry.running = True
     assert to_hand_over(held, 6, start_ms, ROUND_MS) == []
 

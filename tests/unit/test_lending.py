@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from balancer.core.columns import ints
+from balancer.core.demand import Accounts, demands, of_loans
 from balancer.core.memory import Memory
 from balancer.core.model import Destination, MemberRecord, Policy, RoundKind, Snapshot, Usage
 from balancer.core.planner import plan
@@ -129,3 +133,26 @@ def test_huge_numbers_do_not_overflow() -> None:
 
 def test_a_closed_destination_lends_nothing() -> None:
     assert lent(usage("a", 0, 5), capacity=0) == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("used", "denied", "known", "planned"),
+    [
+        (100, 20, 0, 120),  # a burst at the window's start is no more than it was
+        (100, 20, 400, 400),  # steady work goes on as it did before
+        (10, 2, 400, 102),  # or as it does now
+    ],
+)
+def test_the_account_of_a_borrower_is_blown_up_only_to_what_was_known_before(
+    used: int, denied: int, known: int, planned: int
+) -> None:
+    account = usage("a", used, denied)
+    accounts = Accounts.of([account], WINDOW_MS)
+    asked = demands(accounts, 0, ints([0]))
+    assert of_loans(accounts, asked, ints([known])).tolist() == [planned]
+
+
+def test_other_accounts_are_taken_as_they_are() -> None:
+    accounts = Accounts.of([usage("a", 100, 20, from_ms=START_MS - 1)], WINDOW_MS)
+    asked = demands(accounts, 0, ints([0]))
+    assert of_loans(accounts, asked, ints([0])).tolist() == asked.tolist()

@@ -64,6 +64,15 @@ def test_its_report_in_turn_says_all_of_it_again() -> None:
     assert (batch.tuples[0].used, batch.tuples[0].denied) == (100, 30)
 
 
+def test_a_report_in_turn_at_the_same_instant_is_the_later_one() -> None:
+    bench = Bench()
+    bench.ask(1, 1_000, times=130)
+    bench.look(6_000)
+    batch = bench.engine.drain(START_MS + 6_000, 6_000, MemberState.RUNNING)
+    assert batch is not None
+    assert batch.tuples[0].instant_ms == START_MS + 6_001
+
+
 def test_who_waits_counts_as_refused() -> None:
     bench = Bench()
     bench.ask(100, 1_000)

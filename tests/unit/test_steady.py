@@ -53,6 +53,27 @@ def test_a_wrong_step_is_told_once_and_forgotten_when_it_is_mended(
     assert len(caplog.records) == 1
 
 
+@pytest.mark.parametrize("step_ms", [4_900, -4_900])
+def test_a_small_step_is_followed_only_if_it_comes_nearer_to_the_shared_clock(
+    step_ms: int,
+) -> None:
+    machine = Machine()
+    clock = SteadyClock(machine)
+    machine.wrong_by_ms = step_ms
+    clock.compare(machine.true_ms, 2)
+    assert clock.now_ms() == machine.true_ms
+    clock.compare(machine.now_ms(), 2)
+    assert clock.now_ms() == machine.now_ms()
+
+
+def test_an_answer_that_took_long_says_nothing() -> None:
+    machine = Machine()
+    clock = SteadyClock(machine)
+    machine.wrong_by_ms = 20_000
+    clock.compare(machine.true_ms + 20_000, 25_000)
+    assert clock.now_ms() == machine.true_ms
+
+
 def test_a_clock_that_was_wrong_and_is_set_right_is_followed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

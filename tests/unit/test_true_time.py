@@ -37,6 +37,18 @@ async def test_a_clock_may_be_wrong_by_a_quarter_of_a_round_or_five_seconds(
         await check_clock(repository, clock, round_ms)
 
 
+@pytest.mark.parametrize("wrong_ms", [0, 15_000, -15_000])
+async def test_a_slow_answer_is_no_wrong_clock(wrong_ms: int) -> None:
+    clock, repository = ManualClock(), FakeRepository()
+
+    def late() -> int:
+        clock.ms += 30_000
+        return clock.ms - wrong_ms
+
+    repository.clock_ms = late
+    await check_clock(repository, clock, 60_000)
+
+
 async def test_a_machine_whose_time_is_ahead_takes_nobodys_live_rows_away(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

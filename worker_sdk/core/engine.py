@@ -301,6 +301,11 @@ class Engine:
         self._last_instant_ms = instant_ms
         return self._batch(now_ms, state, tuples)
 
+    def beside(self, now_ms: int, tuples: tuple[UsageTuple, ...]) -> UsageBatch:
+        """Return a batch beside those of `drain`, which will say all of it again, and later."""
+        self._last_instant_ms = max(self._last_instant_ms, now_ms)
+        return self._batch(now_ms, MemberState.RUNNING, tuples)
+
     def _tuple(
         self, name: str, account: Account, from_ms: int, instant_ms: int, mono_ms: int
     ) -> UsageTuple:

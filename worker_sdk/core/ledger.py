@@ -393,5 +393,7 @@ class Ledger:
         self._book()
         self._released.advance(now_ms)
         counters = Counters(self._released.drain(), max(0, self._used), self._refused)
-        self._used = self._refused = 0
+        # What was given back of an earlier account lowers the next one.
+        self._used = min(0, self._used)
+        self._refused = 0
         return counters

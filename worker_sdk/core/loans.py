@@ -14,7 +14,7 @@ from typing import Final
 from worker_sdk.core.engine import Engine
 from worker_sdk.core.ladder import Mode
 from worker_sdk.wire.shares import window_at
-from worker_sdk.wire.usage import MemberState, UsageBatch, UsageTuple
+from worker_sdk.wire.usage import UsageBatch, UsageTuple
 
 PAUSE_PART: Final = 12
 """Two reports out of turn are at least a twelfth of a window apart."""
@@ -51,20 +51,9 @@ class Loans:
 
     def report(self, now_ms: int) -> UsageBatch | None:
         """Return what to report now, and then to look for what comes of it; None for nothing."""
-        engine = self._engine
-        accounts = [self._account(name, now_ms) for name in engine.destinations]
+        accounts = [self._account(name, now_ms) for name in self._engine.destinations]
         tuples = tuple(account for account in accounts if account is not None)
-        if not tuples:
-            return None
-        return UsageBatch(
-            host=engine.host,
-            instance=engine.instance,
-            sent_at_ms=now_ms,
-            state=MemberState.RUNNING,
-            group=engine.group,
-            epochs=engine.epochs(),
-            tuples=tuples,
-        )
+        return self._engine.beside(now_ms, tuples) if tuples else None
 
     def _account(self, name: str, now_ms: int) -> UsageTuple | None:
         account = self._engine.account(name)
