@@ -27,8 +27,8 @@ from worker_sdk.wire.strict import dump_json
 KEPT_MAX_BYTES: Final = 256 * 1024 * 1024
 """So much is kept of answers that were made, for who asks again before anything changes."""
 
-KEPT_EXTRA_BYTES: Final = 512
-"""What keeping an answer costs beside its body, about."""
+KEPT_EXTRA_BYTES: Final = 2560
+"""What keeping an answer costs beside its body, at most about: two names are kept with it."""
 
 WAKE_AT_ONCE: Final = 16
 """So many waiters wake in one turn of the loop: each of them makes and sends an answer."""
@@ -60,6 +60,8 @@ class DistributionView:
         self._shards_of: dict[str, tuple[int, ...]] = {}
         self._kept: OrderedDict[tuple[str, str | None], Answer] = OrderedDict()
         self._kept_bytes = 0
+        self._turns = 0
+        self._turn_of: dict[int, int] = {}
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
         self._to_wake: deque[asyncio.Future[None]] = deque()
 
@@ -70,15 +72,24 @@ class DistributionView:
 
     async def show(self, shard: int, documents: Sequence[Document]) -> None:
         """Take a shard's current documents, as `publish`; a large one is indexed on a thread."""
+        turn = self._next_turn()
         before = self._shards.get(shard, NOTHING)
         after, came, left = await asyncio.to_thread(change, documents, before)
-        if self._shards.get(shard, NOTHING) is not before:  # another was quicker
+        if self._turn_of.get(shard, 0) > turn:
+            return  # what came later was quicker, and stays
+        if self._shards.get(shard, NOTHING) is not before:
             after, came, left = change(documents, self._shards.get(shard, NOTHING))
+        self._turn_of[shard] = turn
         self._swap(shard, after, came, left)
 
     def publish(self, shard: int, documents: Sequence[Document]) -> None:
         """Take a shard's current documents; waiters wake if they differ from those known."""
+        self._turn_of[shard] = self._next_turn()
         self._swap(shard, *change(documents, self._shards.get(shard, NOTHING)))
+
+    def _next_turn(self) -> int:
+        self._turns += 1
+        return self._turns
 
     def _swap(self, shard: int, after: Shown, came: Set[str], left: Set[str]) -> None:
         before = self._shards.get(shard, NOTHING)

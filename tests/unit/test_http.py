@@ -37,6 +37,13 @@ async def test_a_host_gets_its_shares_with_a_tag_and_the_time(served: Served) ->
     assert (again, nothing) == (304, b"")
 
 
+@pytest.mark.parametrize("instance", ["", "x" * 256, "a%00b"])
+async def test_an_instance_that_is_no_name_is_refused(served: Served, instance: str) -> None:
+    status, body, _ = await served.ask(f"/distribution/a?instance={instance}")
+    assert status == 400
+    assert "instance" in body["detail"]
+
+
 async def test_an_instance_gets_its_own_intervals_alone(served: Served) -> None:
     served.view.publish(0, [document(1, "a")])
     _, body, _ = await served.ask("/distribution/a?instance=other")

@@ -6,9 +6,12 @@ import asyncio
 import dataclasses
 import json
 import random
+import threading
+from collections.abc import Sequence, Set
 
 import pytest
 
+from balancer.app import rendering
 from balancer.app import view as view_module
 from balancer.app.view import DistributionView
 from worker_sdk.wire.answers import encode_host_answer
@@ -55,6 +58,29 @@ async def test_a_waiter_wakes_when_something_else_is_published() -> None:
     assert not waiting.done()
     view.publish(0, [document(2, "a")])
     assert await asyncio.wait_for(waiting, 5) == 2
+
+
+async def test_what_was_taken_up_later_stays_though_it_was_ready_sooner(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    may_go_on = threading.Event()
+    real = rendering.change
+
+    def slow(
+        documents: Sequence[Document], before: rendering.Shown
+    ) -> tuple[rendering.Shown, Set[str], Set[str]]:
+        if documents[0].epoch == 1:
+            may_go_on.wait(10)
+        return real(documents, before)
+
+    monkeypatch.setattr(view_module, "change", slow)
+    view = DistributionView(shards=1)
+    first = asyncio.create_task(view.show(0, [document(1, "a")]))
+    await asyncio.sleep(0)
+    await view.show(0, [document(2, "a")])
+    may_go_on.set()
+    await first
+    assert [known.epoch for known in view.documents_of(0)] == [2]
 
 
 async def test_a_wait_ends_with_its_time() -> None:
@@ -183,7 +209,9 @@ def test_answers_are_kept_until_something_changes_and_within_a_limit(
     second = view.answer("a")
     assert second is not None
     assert second.tag != first.tag
-    monkeypatch.setattr(view_module, "KEPT_MAX_BYTES", 2 * (len(second.body) + 600))
+    monkeypatch.setattr(
+        view_module, "KEPT_MAX_BYTES", 2 * (len(second.body) + view_module.KEPT_EXTRA_BYTES)
+    )
     view.answer("b")
     view.answer("c")
     assert view.answer("a") is not second

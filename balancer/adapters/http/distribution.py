@@ -21,6 +21,8 @@ from balancer.app import catalogue
 from balancer.app.view import Answer, DistributionView
 from balancer.errors import BalancerError
 from balancer.ports import Metrics
+from worker_sdk.errors import WireError
+from worker_sdk.wire.strict import check_name
 
 WAIT_MAX_SECONDS: Final = 60.0
 KNOWN_MAX: Final = 200_000
@@ -78,7 +80,10 @@ class Distribution:
         instance, wait_seconds = None, 0.0
         if request.rel_url.raw_query_string:
             query = request.query
-            instance, wait_seconds = query.get("instance"), _wait_seconds(query.get("wait"))
+            instance, wait_seconds = (
+                _instance(query.get("instance")),
+                _wait_seconds(query.get("wait")),
+            )
         if not self._view.is_complete:
             detail = "the balancer has not read the distribution yet"
             return problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, {"Retry-After": "1"})
@@ -130,6 +135,13 @@ class Distribution:
                 self._known.clear()
             self._known.add(host)
         return self._view.empty_answer(host)
+
+
+def _instance(text: str | None) -> str | None:
+    try:
+        return None if text is None else check_name(text, "instance")
+    except WireError as error:
+        raise web.HTTPBadRequest(text=str(error)) from error
 
 
 def _wait_seconds(text: str | None) -> float:
