@@ -182,6 +182,12 @@ class Supervisor:
                 continue
             except BalancerError as error:
                 _log.warning("%s: %s", name, error, extra={"action": f"{name}_failed"})
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if task is None or task.cancelling():
+                    raise
+                # Nobody cancelled this: a driver let the end of a task of its own through.
+                _log.exception("%s failed", name, extra={"action": f"{name}_crashed"})
             except Exception:  # a fault in one part must not end the others
                 _log.exception("%s failed", name, extra={"action": f"{name}_crashed"})
             if self._stopping:  # a driver may answer its cancellation with an error of its own

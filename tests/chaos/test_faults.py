@@ -12,6 +12,7 @@ import time
 
 import pytest
 
+from balancer.adapters.kafka.usage_log import CALL_SECONDS
 from tests.chaos.fleet import (
     LEASE_SECONDS,
     NAME,
@@ -86,6 +87,24 @@ def test_a_follower_that_sleeps_is_not_missed_and_serves_what_is_current_when_it
 
     fleet.wait(same, "current", VALID_SECONDS)
     fleet.wait(other.is_ready, "ready", SERVED_SECONDS)
+
+
+@pytest.mark.long
+def test_balancers_that_each_sleep_longer_than_a_read_may_take_go_on_reading_when_they_wake(
+    fleet: Fleet,
+) -> None:
+    for balancer in fleet.balancers:
+        worker = fleet.workers["a"]
+        worker.process.kill()
+        worker.process.wait(10)
+        balancer.process.send_signal(signal.SIGSTOP)
+        try:
+            time.sleep(CALL_SECONDS + 1)
+        finally:
+            # Only whoever reads its hello gives it a share.
+            fleet.start_worker("a")
+            balancer.process.send_signal(signal.SIGCONT)
+        fleet.await_service(SERVED_SECONDS)
 
 
 @pytest.mark.long

@@ -10,6 +10,9 @@ from typing import Protocol
 
 import pytest
 from aiokafka import AIOKafkaProducer
+from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import RequestTimedOutError
+from aiokafka.protocol.fetch import FetchRequest
 
 from balancer.adapters.kafka.config import KafkaConfig
 from balancer.adapters.kafka.topics import ensure_topics
@@ -202,3 +205,25 @@ class TestKafkaUsageLog(UsageLogContract):
         await producer.start()
         yield OnKafka(config, producer)
         await producer.stop()
+
+    async def test_a_log_whose_fetches_fail_is_stopped_as_any_other(
+        self, topic: Topic, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        log, failed, send = topic.reader(), asyncio.Event(), AIOKafkaClient.send
+
+        async def fail_to_fetch(
+            client: AIOKafkaClient, node: int, request: object, **options: object
+        ) -> object:
+            if isinstance(request, FetchRequest):
+                failed.set()
+                raise RequestTimedOutError
+            return await send(client, node, request, **options)
+
+        await log.start()
+        with monkeypatch.context() as faults:
+            faults.setattr(AIOKafkaClient, "send", fail_to_fetch)
+            async with asyncio.timeout(READ_SECONDS):
+                await failed.wait()
+            await log.stop()
+        with pytest.raises(UnavailableError, match="not started"):
+            await log.read(max_records=1, wait_ms=1)

@@ -55,7 +55,7 @@ class Producer:
 async def test_a_partition_is_silent_from_its_last_answer_whatever_the_others_say(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(usage_log, "AIOKafkaConsumer", Consumer)
+    monkeypatch.setattr(usage_log, "Consumer", Consumer)
     monkeypatch.setattr(usage_log, "AIOKafkaProducer", Producer)
     log = KafkaUsageLog(KafkaConfig("nowhere:1"))
     await log.start()

@@ -6,31 +6,18 @@ check writes and reads.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Final
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.errors import KafkaError
 
+from balancer.adapters.kafka.calls import Consumer, bounded
 from balancer.adapters.kafka.config import KafkaConfig
-from balancer.errors import UnavailableError
 
 WAIT_SECONDS: Final = 20
 LOG_APPEND_TIME: Final = 1
 TOPIC_EXISTS: Final = 36
 MESSAGE_MAX_BYTES: Final = 1_000_000
-
-
-@asynccontextmanager
-async def _bounded(what: str) -> AsyncIterator[None]:
-    try:
-        async with asyncio.timeout(WAIT_SECONDS):
-            yield
-    except (KafkaError, OSError, TimeoutError) as error:
-        raise UnavailableError(f"Kafka could not {what}: {error!r}") from error
 
 
 async def ensure_topics(config: KafkaConfig, *, partitions: int, retention_ms: int) -> list[str]:
@@ -45,7 +32,7 @@ async def ensure_topics(config: KafkaConfig, *, partitions: int, retention_ms: i
         "max.message.bytes": str(MESSAGE_MAX_BYTES),
     }
     admin = AIOKafkaAdminClient(**config.client_options())
-    async with _bounded("create topics"):
+    async with bounded("create topics", WAIT_SECONDS):
         try:
             await admin.start()
             existing = set(await admin.list_topics())
@@ -74,8 +61,8 @@ async def has_log_append_time(config: KafkaConfig) -> bool:
         UnavailableError: where no broker answers.
     """
     producer = AIOKafkaProducer(**config.client_options(), enable_idempotence=False, acks="all")
-    consumer = AIOKafkaConsumer(**config.client_options(), enable_auto_commit=False, group_id=None)
-    async with _bounded("write and read a record"):
+    consumer = Consumer(**config.client_options(), enable_auto_commit=False, group_id=None)
+    async with bounded("write and read a record", WAIT_SECONDS):
         try:
             await producer.start()
             sent = await producer.send_and_wait(

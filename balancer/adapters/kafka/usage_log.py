@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Sequence
 from typing import Final
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
+from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.abc import ConsumerRebalanceListener
 from aiokafka.errors import (
     CommitFailedError,
@@ -24,6 +23,7 @@ from aiokafka.errors import (
     UnsupportedCodecError,
 )
 
+from balancer.adapters.kafka.calls import Consumer, bounded
 from balancer.adapters.kafka.config import KafkaConfig
 from balancer.errors import UnavailableError
 from balancer.ports import LogPosition, UsageRecord
@@ -42,15 +42,6 @@ LOG_APPEND_TIME: Final = 1
 DETAIL_MAX: Final = 500
 
 
-@asynccontextmanager
-async def _bounded(what: str, seconds: float) -> AsyncIterator[None]:
-    try:
-        async with asyncio.timeout(seconds):
-            yield
-    except (KafkaError, ConsumerStoppedError, OSError, TimeoutError) as error:
-        raise UnavailableError(f"Kafka could not {what}: {error!r}") from error
-
-
 def _cannot_be_taken_apart(error: Exception) -> bool:
     """Say whether a record is at fault: torn, of an unknown codec, a header's name not UTF-8."""
     if isinstance(error, CorruptRecordException | UnsupportedCodecError):
@@ -58,7 +49,7 @@ def _cannot_be_taken_apart(error: Exception) -> bool:
     return not isinstance(error, KafkaError | ConsumerStoppedError | OSError | TimeoutError)
 
 
-async def _ends(consumer: AIOKafkaConsumer) -> dict[int, int]:
+async def _ends(consumer: Consumer) -> dict[int, int]:
     """Return where the partitions ended at the first fetch, as far as they tell in time.
 
     Fetched ends are trusted, asked ones are not: some brokers answer those too low.
@@ -94,7 +85,7 @@ class KafkaUsageLog:
 
     def __init__(self, config: KafkaConfig) -> None:
         self._config = config
-        self._consumer: AIOKafkaConsumer | None = None
+        self._consumer: Consumer | None = None
         self._producer: AIOKafkaProducer | None = None
         self._backlog_ends: dict[int, int] = {}
         self._reject_again_at = 0.0
@@ -104,7 +95,7 @@ class KafkaUsageLog:
     async def start(self) -> None:
         """See the port."""
         options = self._config.client_options()
-        consumer = AIOKafkaConsumer(
+        consumer = Consumer(
             **options,
             group_id=self._config.group_id,
             enable_auto_commit=False,
@@ -119,7 +110,7 @@ class KafkaUsageLog:
         self._assignment = _Assignment()
         consumer.subscribe([self._config.usage_topic], listener=self._assignment)
         try:
-            async with _bounded("be joined", START_SECONDS):
+            async with bounded("be joined", START_SECONDS):
                 await consumer.start()
                 await producer.start()
             self._backlog_ends = await _ends(consumer)
@@ -127,7 +118,7 @@ class KafkaUsageLog:
             await self.stop()
             raise
 
-    def _started(self) -> tuple[AIOKafkaConsumer, AIOKafkaProducer]:
+    def _started(self) -> tuple[Consumer, AIOKafkaProducer]:
         if self._consumer is None or self._producer is None:
             raise UnavailableError("the usage log is not started")
         return self._consumer, self._producer
@@ -135,7 +126,7 @@ class KafkaUsageLog:
     async def read(self, *, max_records: int, wait_ms: int) -> Sequence[UsageRecord]:
         """See the port."""
         consumer, _ = self._started()
-        async with _bounded("be read", CALL_SECONDS + wait_ms / 1000):
+        async with bounded("be read", CALL_SECONDS + wait_ms / 1000):
             try:
                 found = await consumer.getmany(timeout_ms=wait_ms, max_records=max_records)
             except Exception as error:
@@ -155,7 +146,7 @@ class KafkaUsageLog:
             backlog=record.offset < self._backlog_ends.get(record.partition, 0),
         )
 
-    async def _read_around(self, consumer: AIOKafkaConsumer, most: int) -> list[UsageRecord]:
+    async def _read_around(self, consumer: Consumer, most: int) -> list[UsageRecord]:
         """Read record by record up to those that cannot be taken apart, and step over them.
 
         What the client had unpacked before it failed is lost in it, so that every partition is
@@ -171,7 +162,7 @@ class KafkaUsageLog:
         return [record for records in found for record in records]
 
     async def _read_singly(
-        self, consumer: AIOKafkaConsumer, place: TopicPartition, most: int
+        self, consumer: Consumer, place: TopicPartition, most: int
     ) -> list[UsageRecord]:
         found: list[UsageRecord] = []
         while len(found) < most:
@@ -203,7 +194,7 @@ class KafkaUsageLog:
         if not offsets:
             return
         # A rebalance took the partitions: whoever has them now reads the records again.
-        async with _bounded("take a commit", CALL_SECONDS):
+        async with bounded("take a commit", CALL_SECONDS):
             with contextlib.suppress(CommitFailedError, IllegalStateError):
                 await consumer.commit(offsets)
 
@@ -212,7 +203,7 @@ class KafkaUsageLog:
         consumer, _ = self._started()
         lag = 0
         assigned = consumer.assignment()
-        async with _bounded("tell the lag", CALL_SECONDS):
+        async with bounded("tell the lag", CALL_SECONDS):
             for place in assigned:
                 end = consumer.highwater(place)
                 # Not fetched yet: nobody knows, so it counts as behind.
@@ -223,7 +214,7 @@ class KafkaUsageLog:
             partitions, lag, is_assigned=self._assignment.is_told, silent_ms=silent_ms
         )
 
-    def _silent_ms(self, consumer: AIOKafkaConsumer, assigned: Iterable[TopicPartition]) -> int:
+    def _silent_ms(self, consumer: Consumer, assigned: Iterable[TopicPartition]) -> int:
         """Return for how long the most silent partition has not answered a fetch without a fault.
 
         The client tries again for ever where the answer is a fault, and says nothing of it.
@@ -250,7 +241,7 @@ class KafkaUsageLog:
             ("source", f"{record.partition}/{record.offset}".encode()),
         ]
         try:
-            async with _bounded("keep a rejected record", REJECT_SECONDS):
+            async with bounded("keep a rejected record", REJECT_SECONDS):
                 # Without a key the client takes no message without a body.
                 await producer.send_and_wait(
                     self._config.rejected_topic, record.body or b"", key=record.key, headers=headers
@@ -266,6 +257,6 @@ class KafkaUsageLog:
         for client in (self._consumer, self._producer):
             if client is not None:
                 with contextlib.suppress(UnavailableError):
-                    async with _bounded("be left", STOP_SECONDS):
+                    async with bounded("be left", STOP_SECONDS):
                         await client.stop()
         self._consumer = self._producer = None

@@ -1,0 +1,56 @@
+"""Calls of the Kafka client: each within a time, and whatever goes wrong is one kind of error.
+
+Decides which cancellations are the caller's own. Knows nothing of what is called.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from aiokafka import AIOKafkaConsumer
+from aiokafka.errors import ConsumerStoppedError, KafkaError
+
+from balancer.errors import UnavailableError
+
+
+def is_cancelled() -> bool:
+    """Say whether somebody cancelled the running task.
+
+    Where nobody did, a `CancelledError` is of a task of the client's own that it let through.
+    """
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
+
+
+@asynccontextmanager
+async def bounded(what: str, seconds: float) -> AsyncIterator[None]:
+    """Give a block so many seconds.
+
+    Raises:
+        UnavailableError: "Kafka could not ``what``", where the block takes longer or the client
+            fails.
+    """
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except (KafkaError, ConsumerStoppedError, OSError, TimeoutError) as error:
+        raise UnavailableError(f"Kafka could not {what}: {error!r}") from error
+    except asyncio.CancelledError as error:
+        if is_cancelled():
+            raise
+        raise UnavailableError(f"Kafka could not {what}: {error!r}") from error
+
+
+class Consumer(AIOKafkaConsumer):  # type: ignore[misc]  # the client has no types
+    """Stops also while a fetch fails, where the client lets that one's cancellation through."""
+
+    async def stop(self) -> None:
+        """Leave the group and close all connections."""
+        try:
+            await super().stop()
+        except asyncio.CancelledError:
+            if is_cancelled():
+                raise
+            await self._client.close()
