@@ -250,8 +250,10 @@ class Cycle:
     ) -> None:
         """Wait once where members hold epochs of which neither record nor store knows any."""
         nothing_known = desk.epoch == 0 and stored.largest_epoch == 0 and desk.wait_until_ms == 0
-        if nothing_known and 0 < rows.largest_reported_epoch <= largest_epoch_by(now_ms):
-            desk.wait_until_ms = now_ms + self._limits.longest_valid_ms(destinations)
+        longest_ms = self._limits.longest_valid_ms(destinations)
+        is_recent = any(now_ms - member.seen_ms < longest_ms for member in rows.members)
+        if nothing_known and is_recent and rows.largest_reported_epoch > 0:
+            desk.wait_until_ms = now_ms + longest_ms
 
     def _learn(
         self, desk: Desk, ingest: IngestView, stored: StoredShard, rows: ShardRows, now_ms: int

@@ -314,6 +314,13 @@ async def test_epochs_go_on_above_what_members_hold_when_everything_else_was_los
     assert world.store.objects.pointers[0] == (42,)
 
 
+async def test_what_was_held_so_long_ago_that_it_has_expired_is_not_waited_for() -> None:
+    world = await World().prepare()
+    await world.report("a", epoch=41)
+    world.clock.ms += world.limits.longest_valid_ms(await world.repository.list_destinations())
+    assert (await world.run()).outcome == "published"
+
+
 async def test_a_removed_destination_is_forgotten_when_nothing_of_it_is_valid() -> None:
     world = await World().prepare()
     await world.report("a")
