@@ -38,12 +38,21 @@ def begin_ms(rounds: int) -> int:
     return (time.time_ns() // 1_000_000 // ROUND_MS - rounds) * ROUND_MS
 
 
+class AtOurTime(PostgresRepository):
+    """The real database, whose clock shows the instant of our choice."""
+
+    clock = ManualClock(0)
+
+    async def now_ms(self) -> int:
+        return self.clock.now_ms()
+
+
 class Service:
     """Rounds on the real database at instants of our choice; files are kept in memory."""
 
-    def __init__(self, repository: PostgresRepository) -> None:
+    def __init__(self, repository: AtOurTime) -> None:
         self.repository = repository
-        self.clock = ManualClock(0)
+        self.clock = repository.clock = ManualClock(0)
         self.metrics = CountingMetrics()
         limits = CycleLimits(ROUND_MS, 3 * ROUND_MS)
         view, store = DistributionView(1), MemoryDocumentStore(None)
@@ -88,7 +97,7 @@ class Service:
 @pytest.fixture
 async def service(postgres_dsn: str) -> AsyncIterator[Service]:
     await asyncio.to_thread(migrate, postgres_dsn)
-    repository = await PostgresRepository.open(postgres_dsn)
+    repository = await AtOurTime.open(postgres_dsn)
     policy = Policy(newcomer_reserve_points=0)
     await repository.put_destination(Destination(NAME, 1000, 60, policy))
     yield Service(repository)
