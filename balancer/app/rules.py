@@ -102,11 +102,14 @@ def level(case: Case) -> Words:
         if reason.weight > 1
         else ""
     )
+    lent_points = case.policy.lend_points
+    lent = f"; {percent(lent_points)} is planned for nobody and lent within the window"
     return Words(
         "all together want more than there is, so whoever wants much gets no more than the level, "
-        f"{count(limit)} for a weight of 1{weighed}",
-        f"A larger capacity, less demand of others or a higher weight would bring it more; it "
-        f"lacks {count(lacking)} of what it wants.",
+        f"{count(limit)} for a weight of 1{weighed}{lent if lent_points else ''}",
+        f"A larger capacity, {'a smaller --lend-percent, ' if lent_points else ''}less demand of "
+        f"others or a higher weight would bring it more; it lacks {count(lacking)} of what it "
+        "wants.",
     )
 
 

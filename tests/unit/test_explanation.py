@@ -81,6 +81,11 @@ def case(
             ["it lacks 100 permits", "higher weight"],
         ),
         (case(rule="level", weight=1), ["for a weight of 1"], ["larger capacity"]),
+        (
+            case({"lend_points": 300_000_000}),
+            ["30.000 % is planned for nobody and lent within the window"],
+            ["a smaller --lend-percent"],
+        ),
         (case(rule="usual"), ["less than it usually does"], ["follows its demand"]),
         (case(rule="expected"), ["480 permits came back three times"], ["--no-expect-recurring"]),
         (
