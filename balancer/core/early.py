@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from balancer.core.columns import points_of, zeros
 from balancer.core.demand import Accounts, demands
-from balancer.core.layout import free_gaps, take_slice
+from balancer.core.layout import free_gaps, take_slice, with_further
 from balancer.core.lending import Wants, lend
 from balancer.core.model import MemberRecord, Usage
 from worker_sdk.wire.distribution import DestinationShares, Entry, Member, Terms
@@ -154,13 +154,7 @@ def _topped_up(
             break
         given[member] = interval
         budget -= interval[1] - interval[0]
-    entries = tuple(
-        replace(entry, intervals=tuple(sorted((*entry.intervals, given[entry.member]))))
-        if entry.member in given
-        else entry
-        for entry in line.entries
-    )
-    return replace(line, entries=entries)
+    return with_further(line, given)
 
 
 def _kept_of(

@@ -8,14 +8,14 @@ longest are laid where the window's whole permits fall. Knows no demand and no s
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 
 import numpy as np
 
 from balancer.core.columns import SMALL, Flags, Ints, ints, kind_for, zeros
 from balancer.core.pieces import NO_ENTRY, Pieces, safe_points_of
-from worker_sdk.wire.distribution import Entry, Hold, Member
+from worker_sdk.wire.distribution import DestinationShares, Entry, Hold, Member
 from worker_sdk.wire.shares import POINTS, Interval, interval_permits, rotation_points
 
 
@@ -186,3 +186,14 @@ def take_slice(gaps: list[Interval], points: int) -> Interval | None:
     else:
         gaps[number] = (taken[1], end)
     return taken
+
+
+def with_further(line: DestinationShares, given: Mapping[Member, Interval]) -> DestinationShares:
+    """Return the line in which members have the given intervals beside those that they had."""
+    entries = tuple(
+        replace(entry, intervals=tuple(sorted((*entry.intervals, given[entry.member]))))
+        if entry.member in given
+        else entry
+        for entry in line.entries
+    )
+    return replace(line, entries=entries)

@@ -9,14 +9,14 @@ on; both to the same level. Knows nothing of newcomers and of other windows.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from balancer.core.allocation.claims import waterfill
 from balancer.core.columns import Ints, ints, kind_for, points_of, zeros
 from balancer.core.demand import Accounts
-from balancer.core.layout import take_slice
+from balancer.core.layout import take_slice, with_further
 from balancer.core.model import Usage
 from worker_sdk.wire.distribution import DestinationShares, Entry, Member
 from worker_sdk.wire.shares import Interval, points_for_permits, share_points
@@ -95,10 +95,4 @@ def lend(line: DestinationShares, gaps: list[Interval], wants: Wants) -> Destina
             break
         given[wants.entries[row].member] = interval
         budget -= interval[1] - interval[0]
-    entries = tuple(
-        replace(entry, intervals=tuple(sorted((*entry.intervals, given[entry.member]))))
-        if entry.member in given
-        else entry
-        for entry in line.entries
-    )
-    return replace(line, entries=entries)
+    return with_further(line, given)
