@@ -4,20 +4,25 @@ Decides what a legal setting is, what stands where none is given, and how a wron
 line with the setting, the fault and an example. Knows nothing of what is made of them.
 
 The environment counts before the file. Names are those of the fields: in the environment in upper
-case behind ``PERMIT_``, in a file as they are.
+case behind ``PERMIT_``, in a file as they are. A name that nothing reads stops a file's reading; in
+the environment, which others fill as well, it is told and no more.
 """
 
 from __future__ import annotations
 
+import difflib
 import ipaddress
+import os
 import tomllib
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from balancer.errors import SettingsError
+from worker_sdk.wire.addresses import kafka_fault
 from worker_sdk.wire.limits import SHARDS_MAX, WINDOW_SECONDS_MAX
 from worker_sdk.wire.usage import REJECTED_TOPIC, USAGE_TOPIC
 
@@ -56,6 +61,20 @@ EXAMPLES: Final = {
     "log_format": "text",
 }
 """A legal value of each setting whose meaning its name does not tell."""
+
+OF_OTHERS: Final = frozenset(
+    PREFIX + name
+    for name in (
+        *("DESTINATIONS", "DISTRIBUTION", "FLUSH_SECONDS", "GROUP", "HOST"),  # workers
+        *("CAPACITY", "WINDOW_SECONDS"),  # docker-compose.yml
+        "CACHE_DIR",  # tests
+    )
+)
+"""Variables that others of this distribution read."""
+
+OF_TESTS: Final = f"{PREFIX}TEST_"
+UNKNOWN_MAX: Final = 10
+_OF_SERVICE: Final = "_SERVICE_HOST"
 
 Text = Annotated[str, Field(min_length=1, max_length=1_000)]
 Seconds = Annotated[int, Field(ge=1, le=WINDOW_SECONDS_MAX)]
@@ -101,6 +120,14 @@ class Settings(BaseSettings):
     history_days: Annotated[int, Field(ge=1, le=3_660)] = 30
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["text", "json"] = "text"
+
+    @field_validator("kafka_bootstrap_servers")
+    @classmethod
+    def _check_kafka(cls, servers: str | None) -> str | None:
+        fault = None if servers is None else kafka_fault(servers)
+        if fault is not None:
+            raise ValueError(fault)
+        return servers
 
     @classmethod
     def settings_customise_sources(
@@ -172,8 +199,10 @@ def load_settings(file: Path | None = None) -> Settings:
     values = {} if file is None else _read(file)
     unknown = sorted(set(values) - set(Settings.model_fields))
     if unknown:
+        meant = _meant(unknown[0].lower(), Settings.model_fields, prefix="")
         raise SettingsError(
-            f"{unknown[0]} in {file}: there is no such setting; for example round_seconds = 60"
+            f"{unknown[0]} in {file}: there is no such setting{meant}; "
+            "for example round_seconds = 60"
         )
     try:
         settings = Settings(**values)
@@ -182,6 +211,38 @@ def load_settings(file: Path | None = None) -> Settings:
         name = str(fault["loc"][0]) if fault["loc"] else "settings"
         raise SettingsError(_line(name, _said(fault["msg"]))) from None
     return settings
+
+
+def unknown_variables(environ: Mapping[str, str] | None = None) -> list[str]:
+    """Return a line for each variable behind ``PERMIT_`` that nothing reads, the likeliest meant.
+
+    Args:
+        environ: for tests; the process's environment if not given.
+    """
+    known = {f"{PREFIX}{name.upper()}" for name in Settings.model_fields} | OF_OTHERS
+    names = [name for name in (os.environ if environ is None else environ) if PREFIX in name]
+    of_others = (
+        OF_TESTS,
+        # Kubernetes makes variables for each service, also for one that is called permit-...
+        *(name.removesuffix(_OF_SERVICE) + "_" for name in names if name.endswith(_OF_SERVICE)),
+    )
+    unknown = sorted(
+        name
+        for name in names
+        if name.startswith(PREFIX) and name not in known and not name.startswith(of_others)
+    )
+    names = [name.removeprefix(PREFIX) for name in known]
+    lines = [
+        f"{name}: nothing reads this variable{_meant(name.removeprefix(PREFIX), names)}"
+        for name in unknown[:UNKNOWN_MAX]
+    ]
+    more = len(unknown) - UNKNOWN_MAX
+    return [*lines, f"and {more} more that nothing reads"] if more > 0 else lines
+
+
+def _meant(name: str, known: Iterable[str], *, prefix: str = PREFIX) -> str:
+    found = difflib.get_close_matches(name, list(known), n=1)
+    return f"; is {prefix}{found[0]} meant?" if found else ""
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -206,4 +267,5 @@ def _line(name: str, fault: str) -> str:
 
 
 def _said(message: str) -> str:
+    message = message.removeprefix("Value error, ")
     return message[:1].lower() + message[1:]

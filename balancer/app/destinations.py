@@ -59,7 +59,7 @@ def changed(
     if shorter < 1 or longer % shorter:
         raise PolicyError(
             f"window_seconds is {window_seconds}; it must divide the round of {round_seconds} s "
-            "or be a multiple of it"
+            "(PERMIT_ROUND_SECONDS) or be a multiple of it"
         )
     base = live.policy if live is not None else Policy()
     least = policy.get("minimum_points", base.minimum_points)

@@ -1,6 +1,7 @@
-"""What several commands have in common: the settings file, JSON for programs, tables for people.
+"""What several commands have in common: settings, JSON for programs, tables for people.
 
-Decides how values look on a terminal. Knows no dependency.
+Decides how values look on a terminal, and that a variable which nothing reads is told on standard
+error. Knows no dependency.
 """
 
 from __future__ import annotations
@@ -9,9 +10,12 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+if TYPE_CHECKING:
+    from balancer.settings import Settings
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -23,6 +27,19 @@ config_option = click.option(
 )
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+
+
+def settings_of(config_file: Path | None) -> Settings:
+    """Return the settings; warn of variables that look like one and are none.
+
+    Raises:
+        SettingsError: as `balancer.settings.load_settings`.
+    """
+    from balancer import settings  # noqa: PLC0415 - loads what help and completion do not need
+
+    for line in settings.unknown_variables():
+        click.echo(f"permit-balancer: warning: {line}", err=True)
+    return settings.load_settings(config_file)
 
 
 def print_json(value: object) -> None:

@@ -1,6 +1,7 @@
 """``permit-balancer distribution show``: the shares that are published, read from the store.
 
-Decides what a person sees of a document. Needs no running balancer.
+Decides what a person sees of a document, and which of several is said to be in force now. Needs no
+running balancer.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from balancer.commands.common import (
     percent,
     print_json,
     print_table,
+    settings_of,
     utc,
 )
 
@@ -44,11 +46,9 @@ def show(
     *, host: str | None, destination: str | None, config_file: Path | None, as_json: bool
 ) -> None:
     """Show published shares: of a host, of a destination, or a line for each shard."""
-    from balancer.settings import load_settings  # noqa: PLC0415
-
     if host is not None and destination is not None:
         raise click.UsageError("--host and --destination exclude one another")
-    settings = load_settings(config_file)
+    settings = settings_of(config_file)
     if destination is not None:
         _show_destination(asyncio.run(_read_destination(settings, destination)), as_json=as_json)
         return
@@ -106,9 +106,31 @@ async def _read_destination(settings: Settings, name: str) -> dict[str, Any]:
         for line in document.destinations
         if line.terms.destination == name
     }
-    for document in value["documents"]:
+    told = standings(value["documents"], time.time())
+    for document, standing in zip(value["documents"], told, strict=True):
         document["held_for"] = holders[document["epoch"]]
+        document["standing"] = standing
     return value
+
+
+def standings(documents: Sequence[Mapping[str, Any]], now_seconds: float) -> list[str]:
+    """Return what each of a destination's documents is now, newest first as they are given.
+
+    ``in force``; ``replaced`` by a newer one for the same windows; ``later``, as its windows are
+    still to come; or ``over``, though its safe shares may still be spent.
+    """
+    told = []
+    has_newer = False
+    for document in documents:
+        window = int(now_seconds // document["window_seconds"])
+        if window >= document["until_window"]:
+            told.append("over")
+        elif window < document["from_window"]:
+            told.append("later")
+        else:
+            told.append("replaced" if has_newer else "in force")
+            has_newer = True
+    return told
 
 
 def _show_host(value: dict[str, Any], *, as_json: bool) -> None:
@@ -119,6 +141,7 @@ def _show_host(value: dict[str, Any], *, as_json: bool) -> None:
         [
             name,
             document["epoch"],
+            standing,
             _when(document),
             f"{document['percent']:.3f} %",
             document["permits"],
@@ -126,9 +149,9 @@ def _show_host(value: dict[str, Any], *, as_json: bool) -> None:
             len(document["instances"]),
         ]
         for name, documents in value["destinations"].items()
-        for document in documents
+        for document, standing in zip(documents, standings(documents, time.time()), strict=True)
     ]
-    head = ["destination", "epoch", "in force (UTC)", "share", "permits", "of", "instances"]
+    head = ["destination", "epoch", "now", "covers (UTC)", "share", "permits", "of", "instances"]
     print_table(head, rows)
 
 
@@ -138,7 +161,8 @@ def _show_destination(value: dict[str, Any], *, as_json: bool) -> None:
         return
     for document in value["documents"]:
         click.echo(
-            f"{value['destination']}: epoch {document['epoch']}, in force {_when(document)} UTC, "
+            f"{value['destination']}: epoch {document['epoch']}, {document['standing']}, "
+            f"covers {_when(document)} UTC, "
             f"{document['capacity']} permits in {document['window_seconds']} s, "
             f"{_held(document['held'])}"
         )

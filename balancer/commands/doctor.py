@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from balancer.commands.common import config_option, json_option, print_json
+from balancer.commands.common import config_option, json_option, print_json, settings_of
 from balancer.errors import BalancerError, SettingsError
 
 if TYPE_CHECKING:
@@ -42,11 +42,9 @@ def doctor(ctx: click.Context, *, config_file: Path | None, as_json: bool) -> No
 
     One line a check, with the remedy. Exit code 1 if one fails; a note is no failure.
     """
-    from balancer.settings import load_settings  # noqa: PLC0415
-
     # It says each refused connection on standard error; the finding says it once.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
-    findings = asyncio.run(_findings(load_settings(config_file), as_json=as_json))
+    findings = asyncio.run(_findings(settings_of(config_file), as_json=as_json))
     if as_json:
         print_json({"checks": [asdict(finding) for finding in findings]})
     if any(finding.state == "failed" for finding in findings):

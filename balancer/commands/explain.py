@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from balancer.commands.common import config_option, json_option, print_json, print_table
+from balancer.commands.common import (
+    config_option,
+    json_option,
+    print_json,
+    print_table,
+    settings_of,
+)
 from balancer.commands.history import TIME_HELP, instant
 
 if TYPE_CHECKING:
@@ -65,9 +71,8 @@ def explain(
         paragraph,
         table_rows,
     )
-    from balancer.settings import load_settings  # noqa: PLC0415
 
-    settings = load_settings(config_file)
+    settings = settings_of(config_file)
     found = asyncio.run(_explained(settings, destination, host, limit, at_ms))
     if found is None:
         raise click.ClickException(f"there is no destination {destination!r}")

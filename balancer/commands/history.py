@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Final
 import click
 from click.core import ParameterSource
 
-from balancer.commands.common import config_option, json_option, print_json, print_table
+from balancer.commands.common import (
+    config_option,
+    json_option,
+    print_json,
+    print_table,
+    settings_of,
+)
 
 if TYPE_CHECKING:
     from balancer.app.past import Moment, Stretch
@@ -83,9 +89,7 @@ def history(
     PERMIT_HISTORY_DETAIL_HOURS, the rest for PERMIT_HISTORY_DAYS, after a day as ten minutes each.
     Needs PERMIT_POSTGRES_DSN. Times are UTC.
     """
-    from balancer.settings import load_settings  # noqa: PLC0415
-
-    settings = load_settings(config_file)
+    settings = settings_of(config_file)
     if at_ms is not None:
         if any(_is_given(name) for name in ("from_ms", "until_ms")):
             raise click.UsageError("give --at, or --from and --to")

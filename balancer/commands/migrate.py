@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from balancer.commands.common import config_option, json_option, print_json
+from balancer.commands.common import config_option, json_option, print_json, settings_of
 
 
 @click.command()
@@ -20,9 +20,8 @@ def migrate(*, config_file: Path | None, as_json: bool) -> None:
     """
     from balancer.adapters.postgres.schema import migrate as run  # noqa: PLC0415
     from balancer.compose import postgres_dsn  # noqa: PLC0415
-    from balancer.settings import load_settings  # noqa: PLC0415
 
-    revision = run(postgres_dsn(load_settings(config_file)))
+    revision = run(postgres_dsn(settings_of(config_file)))
     if as_json:
         print_json({"revision": revision})
     else:

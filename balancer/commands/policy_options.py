@@ -18,6 +18,9 @@ from balancer.errors import PolicyError
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 NUMBER_MAX_CHARS: Final = 30
+SWITCHES: Final = (("enforce", "trial"), ("expect_recurring", "no_expect_recurring"))
+"""Fields that are true or false: the options that say so, the first with the field's name."""
+
 STRATEGIES: Final = ("max_min", "equal", "surplus")
 
 
@@ -131,10 +134,11 @@ def policy_options(command: _F) -> _F:
             for known in PERCENT_OPTIONS
         ),
         click.option(
-            "--expect-recurring/--no-expect-recurring",
-            default=None,
-            help="Whether to plan for demand that comes back by the clock.  [expect]",
+            "--expect-recurring",
+            is_flag=True,
+            help="Plan for demand that comes back by the clock.  [that is so]",
         ),
+        click.option("--no-expect-recurring", is_flag=True, help="Do not plan for it."),
         click.option(
             "--valid-for-seconds",
             metavar="NUMBER|default",
@@ -150,9 +154,8 @@ def policy_options(command: _F) -> _F:
         click.option(
             "--pacing", type=click.Choice(["even", "window"]), help="Release within a window."
         ),
-        click.option(
-            "--enforce/--trial", default=None, help="--trial lets workers pass and only counts."
-        ),
+        click.option("--enforce", is_flag=True, help="Hold workers to their shares.  [that is so]"),
+        click.option("--trial", is_flag=True, help="Let workers pass, and only count."),
     ]
     for option in reversed(options):
         command = option(command)
@@ -168,8 +171,9 @@ def policy_parts(options: Mapping[str, Any]) -> dict[str, Any]:
     """
     from balancer.app.policies import values_to_parts  # noqa: PLC0415
 
-    names = ("strategy", "expect_recurring", "guard_ms", "pacing", "enforce")
+    names = ("strategy", "guard_ms", "pacing")
     values = {name: options[name] for name in names if options[name] is not None}
+    values |= _switched(options)
     for known in PERCENT_OPTIONS:
         if options[known.parameter] is not None:
             values[known.field] = known.value(options[known.parameter])
@@ -185,6 +189,18 @@ def policy_parts(options: Mapping[str, Any]) -> dict[str, Any]:
     if permille is not None:
         values["on_expiry"] = {"permille": permille, "for_ms": seconds * 1000}
     return values_to_parts(values)
+
+
+def _switched(options: Mapping[str, Any]) -> dict[str, bool]:
+    """Return what is switched on or off; of two that contradict one another none may win."""
+    switched: dict[str, bool] = {}
+    for on, off in SWITCHES:
+        if options[on] and options[off]:
+            named = [f"--{name.replace('_', '-')}" for name in (on, off)]
+            raise click.UsageError(f"{' and '.join(named)} exclude one another")
+        if options[on] or options[off]:
+            switched[on] = bool(options[on])
+    return switched
 
 
 def _weights(texts: Sequence[str]) -> list[dict[str, Any]]:

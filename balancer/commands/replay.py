@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from balancer.commands.common import settings_of
+
 if TYPE_CHECKING:
     from balancer.settings import Settings
     from balancer.simulation.replay import Replay
@@ -31,11 +33,10 @@ def read_replay(config_file: Path | None, destination: str, stretch: tuple[str, 
         SettingsError: where PostgreSQL is not set.
     """
     from balancer.app.instants import parse_instant  # noqa: PLC0415
-    from balancer.settings import load_settings  # noqa: PLC0415
 
     now_ms = time.time_ns() // 1_000_000
     from_ms, until_ms = (parse_instant(text, now_ms) for text in stretch)
-    return asyncio.run(_read(load_settings(config_file), destination, from_ms, until_ms))
+    return asyncio.run(_read(settings_of(config_file), destination, from_ms, until_ms))
 
 
 async def _read(settings: Settings, destination: str, from_ms: int, until_ms: int) -> Replay:

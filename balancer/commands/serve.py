@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import click
 
-from balancer.commands.common import config_option
+from balancer.commands.common import config_option, settings_of
 
 if TYPE_CHECKING:
     from balancer.embedded import EmbeddedStack
@@ -50,12 +50,11 @@ def serve(*, config_file: Path | None, embedded: bool, data_dir: Path | None) ->
     from balancer.commands.open_files import room_for_waiters, warn_of_less_room  # noqa: PLC0415
     from balancer.commands.process import prepare_process  # noqa: PLC0415
     from balancer.compose import Service  # noqa: PLC0415
-    from balancer.settings import load_settings  # noqa: PLC0415
 
     if data_dir is not None and not embedded:
         raise click.UsageError("--data-dir goes with --embedded")
     with _servers(data_dir) if embedded else contextlib.nullcontext() as stack:
-        settings = load_settings(config_file)
+        settings = settings_of(config_file)
         set_up_logs(settings.log_level, settings.log_format)
         wanted = settings.http_waiters_max
         room = room_for_waiters(wanted)

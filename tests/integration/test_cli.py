@@ -264,9 +264,12 @@ def test_published_shares_are_shown_by_host_destination_and_shard(published: Run
     assert "50.000 %" in published(*show, "--host", "a").out
     host = published(*show, "--host", "a", "--json").json()
     assert host["destinations"][NAME][0]["permits"] == 50
+    for asked in (("--host", "a"), ("--destination", NAME)):
+        assert "later" in published(*show, *asked).out  # its window is in the year 2027
     assert "50.000 %" in published(*show, "--destination", NAME).out
     shown = published(*show, "--destination", NAME, "--json").json()
     assert [member["host"] for member in shown["documents"][0]["members"]] == ["a", "b"]
+    assert shown["documents"][0]["standing"] == "later"
     (shard,) = published(*show, "--json").json()["shards"]
     assert (shard["epoch"], shard["entries"]) == (1, 2)
     assert "entries" in published(*show).out

@@ -98,3 +98,51 @@ def test_a_wrong_value_is_one_line_and_changes_nothing(
     assert (code, out, len(err.splitlines())) == (2, "", 1)
     assert told in err
     assert json.loads(run("destinations", "show", NAME, "--json")[1])["policy"] == before
+
+
+def test_a_change_that_names_nothing_is_refused_and_one_that_changes_nothing_says_so(
+    run: Run,
+) -> None:
+    assert run("destinations", "set", NAME, "--capacity", "10")[1].startswith(f"{NAME}: created")
+    code, out, err = run("destinations", "set", NAME)
+    assert (code, out) == (2, "")
+    assert f"nothing is named to change of '{NAME}'; for example --capacity 10" in err
+    assert run("destinations", "set", NAME, "--capacity", "10")[1].startswith(f"{NAME}: as it was")
+    assert run("destinations", "set", NAME, "--trial")[1].startswith(f"{NAME}: changed")
+    assert run("destinations", "set", "new")[0] == 2
+
+
+@pytest.mark.parametrize(
+    "pair", [("--enforce", "--trial"), ("--expect-recurring", "--no-expect-recurring")]
+)
+def test_of_two_options_that_contradict_one_another_none_wins(
+    run: Run, pair: tuple[str, str]
+) -> None:
+    for options in (pair, pair[::-1]):
+        code, _, err = run("destinations", "set", NAME, "--capacity", "1", *options)
+        assert code == 2
+        assert f"{pair[0]} and {pair[1]} exclude one another" in err
+
+
+def test_a_window_is_told_with_the_round_that_it_was_compared_with(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PERMIT_ROUND_SECONDS", "20")
+    window = ("destinations", "set", NAME, "--capacity", "1", "--window-seconds")
+    code, _, err = run(*window, "30")
+    assert code == 2
+    assert "the round of 20 s (PERMIT_ROUND_SECONDS)" in err
+    assert "that is this command's setting, which must be the balancer's" in err
+    assert "PERMIT_ROUND_SECONDS=20 of this command" in run(*window, "10")[1]
+
+
+def test_a_variable_that_nothing_reads_is_warned_of_and_does_no_harm(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PERMIT_ROUND_SECOND", "20")
+    code, out, err = run("destinations", "list", "--json")
+    assert (code, json.loads(out)) == (0, {"destinations": []})
+    assert err == (
+        "permit-balancer: warning: PERMIT_ROUND_SECOND: nothing reads this variable; "
+        "is PERMIT_ROUND_SECONDS meant?\n"
+    )

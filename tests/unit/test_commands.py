@@ -10,6 +10,7 @@ import pytest
 
 from balancer.app.rules import RULES
 from balancer.commands import main
+from balancer.commands.distribution import standings
 from balancer.commands.group import COMMANDS
 from balancer.core import planner
 from balancer.core.record import LEFT, NEWCOMER, TOPPED_UP
@@ -68,3 +69,13 @@ def test_explain_has_words_for_every_rule_of_the_planner_and_no_other() -> None:
     text = (planner.__doc__ or "").split("Rules named in reasons:")[1]
     of_early_rounds = {NEWCOMER, TOPPED_UP, LEFT}  # which plan nothing anew
     assert set(re.findall(r"``([a-z-]+)``", text)) | of_early_rounds == set(RULES)
+
+
+def test_of_documents_for_the_same_windows_the_newest_is_in_force() -> None:
+    covered = [(12, 13), (11, 12), (10, 12), (10, 11), (8, 10)]
+    documents = [
+        {"window_seconds": 60, "from_window": first, "until_window": end} for first, end in covered
+    ]
+    assert standings(documents, 11 * 60 + 59.9) == ["later", "in force", "replaced", "over", "over"]
+    assert standings(documents, 10 * 60) == ["later", "later", "in force", "replaced", "over"]
+    assert standings(documents, 13 * 60) == ["over"] * 5

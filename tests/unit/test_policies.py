@@ -20,9 +20,9 @@ NUMBERS = [setting for setting in SETTINGS if setting.least is not None]
 OPTIONS = (
     *("strategy", "shadow", "weight", "minimum_percent", "maximum_percent", "head_room_percent"),
     *("newcomer_reserve_percent", "lend_percent", "peak_decay_percent", "safe_percent"),
-    "expect_recurring",
+    *("expect_recurring", "no_expect_recurring"),
     *("valid_for_seconds", "on_expiry_permille", "on_expiry_seconds", "guard_ms", "pacing"),
-    "enforce",
+    *("enforce", "trial"),
 )
 
 
@@ -98,7 +98,10 @@ def test_a_stored_value_out_of_bounds_is_told() -> None:
         ({"shadow": "none"}, "shadow", None),
         ({"valid_for_seconds": "900"}, "valid_for_seconds", 900),
         ({"valid_for_seconds": "default"}, "valid_for_seconds", None),
-        ({"expect_recurring": False}, "expect_recurring", False),
+        ({"no_expect_recurring": True}, "expect_recurring", False),
+        ({"expect_recurring": True}, "expect_recurring", True),
+        ({"trial": True}, "enforce", False),
+        ({"enforce": True}, "enforce", True),
         ({"on_expiry_permille": 5, "on_expiry_seconds": 6}, "on_expiry", OnExpiry(5, 6000)),
         ({"weight": ("",)}, "weights", ()),
         ({"weight": ("host=web-*:3",)}, "weights", (WeightRule(3, "web-*"),)),

@@ -6,7 +6,8 @@ import pytest
 
 from worker_sdk import ConfigurationError, PermitClient
 from worker_sdk.transports import kafka as kafka_module
-from worker_sdk.transports.memory import MemorySink
+from worker_sdk.transports import s3 as s3_module
+from worker_sdk.transports.memory import MemorySink, MemorySource
 
 
 @pytest.mark.parametrize(
@@ -30,6 +31,17 @@ from worker_sdk.transports.memory import MemorySink
         ({"group": b"g"}, "group"),
         ({"distribution": None}, "s3://permits/prod"),
         ({"kafka": 9092}, "localhost:9092"),
+        ({"kafka": ["a:9092", "b:9092"]}, "kafka must be text.*broker-1:9092,broker-2:9092"),
+        ({"kafka": "localhost:x"}, "kafka: 'localhost:x' is no host and port.*localhost:9092"),
+        ({"kafka": "a:9092,b:70000"}, "'b:70000' has a port that there is not"),
+        ({"kafka": "http://kafka:9092"}, "kafka: 'http://kafka:9092' is a URL"),
+        ({"kafka": "a:9092,"}, "kafka: an address is empty"),
+        ({"kafka": "a 9092"}, "no host and port"),
+        ({"kafka": {}}, "kafka: bootstrap_servers is missing"),
+        ({"kafka": {"bootstrap_servers": "kafka:"}}, "kafka: bootstrap_servers: 'kafka:'"),
+        ({"kafka": {"bootstrap_servers": ["a:1", 5]}}, "bootstrap_servers: 5 is no text"),
+        ({"host": ""}, "^host is empty; an example: worker-17"),
+        ({"group": ""}, "^group is empty; an example: batch"),
         ({"s3_endpoint_url": 9000}, "s3_endpoint_url"),
         ({"usage_topic": ""}, "usage_topic.*permit-usage"),
         ({"usage_topic": "a b"}, "usage_topic"),
@@ -46,6 +58,88 @@ def test_a_wrong_setting_is_named_with_an_example(
     }
     with pytest.raises(ConfigurationError, match=message):
         PermitClient(**{**good, **settings})  # type: ignore[arg-type]  # wrong on purpose
+
+
+@pytest.mark.parametrize(
+    "servers",
+    [
+        *("localhost", "kafka_1:9092", "a:1, b:2", "[::1]:9092", "::1", "10.0.0.1:9092"),
+        {"bootstrap_servers": ["a:9092", "b.example"]},
+    ],
+)
+def test_addresses_that_kafkas_clients_take_are_taken(servers: object) -> None:
+    PermitClient(
+        destinations=["db"],
+        kafka=servers,  # type: ignore[arg-type]  # of both kinds
+        distribution="s3://permits/prod",
+    )
+
+
+def test_a_password_in_an_address_is_not_told_on() -> None:
+    with pytest.raises(ConfigurationError, match="settings of their own") as raised:
+        PermitClient(
+            destinations=["db"],
+            kafka="kafka://me:hunter2@broker:9092",
+            distribution="s3://permits/prod",
+        )
+    assert "hunter2" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "message"),
+    [
+        ("PERMIT_KAFKA_BOOTSTRAP_SERVERS", "a:b", "^PERMIT_KAFKA_BOOTSTRAP_SERVERS: 'a:b' is no"),
+        ("PERMIT_DISTRIBUTION", "permits", "^PERMIT_DISTRIBUTION: 'permits' is no address"),
+        ("PERMIT_DESTINATIONS", ", ,", "^PERMIT_DESTINATIONS must be 1 to"),
+        ("PERMIT_GROUP", "a\nb", "^PERMIT_GROUP has a control character"),
+    ],
+)
+def test_a_wrong_value_of_the_environment_is_told_by_its_variable(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, message: str
+) -> None:
+    monkeypatch.setenv("PERMIT_KAFKA_BOOTSTRAP_SERVERS", "localhost:9092")
+    monkeypatch.setenv("PERMIT_DESTINATIONS", "db")
+    monkeypatch.setenv("PERMIT_DISTRIBUTION", "s3://permits/prod")
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ConfigurationError, match=message):
+        PermitClient.from_env()
+
+
+def test_a_misspelt_variable_is_named_where_the_right_one_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("PERMIT_DESTINATIONS", raising=False)
+    monkeypatch.setenv("PERMIT_DESTINATION", "db")
+    with pytest.raises(ConfigurationError, match=r"there is PERMIT_DESTINATION, which nothing"):
+        PermitClient.from_env()
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"), [(None, "http://127.0.0.1:9000"), ("http://other:1", "http://other:1")]
+)
+def test_the_stores_address_is_of_the_environment_unless_it_is_given(
+    monkeypatch: pytest.MonkeyPatch, given: str | None, wanted: str
+) -> None:
+    made: list[str | None] = []
+
+    class Source(MemorySource):
+        def __init__(
+            self, identity: object, url: str, *, endpoint_url: str | None, region: str | None
+        ) -> None:
+            super().__init__()
+            made.append(endpoint_url)
+
+    monkeypatch.setattr(s3_module, "S3Source", Source)
+    monkeypatch.setenv("PERMIT_S3_ENDPOINT_URL", "http://127.0.0.1:9000")
+    client = PermitClient(
+        destinations=["db"],
+        kafka=MemorySink,
+        distribution="s3://permits/prod",
+        s3_endpoint_url=given,
+    )
+    client.start()
+    client.close()
+    assert made == [wanted]
 
 
 def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

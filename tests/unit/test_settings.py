@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from balancer.errors import SettingsError
-from balancer.settings import EXAMPLES, Settings, is_loopback, load_settings
+from balancer.settings import EXAMPLES, Settings, is_loopback, load_settings, unknown_variables
 
 
 @pytest.fixture(autouse=True)
@@ -37,6 +37,9 @@ def line_of(error: pytest.ExceptionInfo[SettingsError]) -> str:
         ("KAFKA_SECURITY_PROTOCOL", "TLS"),
         ("LOG_LEVEL", "loud"),
         ("HTTP_TOKEN", "short"),
+        ("KAFKA_BOOTSTRAP_SERVERS", "localhost:x"),
+        ("KAFKA_BOOTSTRAP_SERVERS", "http://localhost:9092"),
+        ("KAFKA_BOOTSTRAP_SERVERS", "a:9092,,b:9092"),
     ],
 )
 def test_a_wrong_value_gives_one_line_with_setting_and_example(
@@ -89,7 +92,7 @@ def test_a_file_gives_values_and_the_environment_counts_before_it(
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("round_second = 5\n", "round_second"),
+        ("round_second = 5\n", "there is no such setting; is round_seconds meant?"),
         ("round_seconds = \n", "is no TOML"),
         ("round_seconds = 'x'\n", "PERMIT_ROUND_SECONDS"),
         ("\xff", "is no TOML"),
@@ -112,6 +115,33 @@ def test_variables_of_workers_do_no_harm(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("PERMIT_HOST", "worker-1")
     monkeypatch.setenv("PERMIT_DISTRIBUTION", "s3://permits")
     load_settings()
+
+
+def test_variables_that_nothing_reads_are_told_with_what_may_be_meant() -> None:
+    told = unknown_variables(
+        {
+            "PERMIT_ROUND_SECOND": "5",
+            "PERMIT_S3_ENDPOINT": "http://127.0.0.1:9000",
+            "PERMIT_XYZZY": "",
+            "PERMIT_ROUND_SECONDS": "5",
+            "PERMIT_DESTINATIONS": "db",
+            "PERMIT_TEST_KAFKA": "apache",
+            "PERMIT_BALANCER_SERVICE_HOST": "10.0.0.1",
+            "PERMIT_BALANCER_PORT_8080_TCP": "tcp://10.0.0.1:8080",
+            "MY_PERMIT_ROUNDS": "1",
+        }
+    )
+    assert told == [
+        "PERMIT_ROUND_SECOND: nothing reads this variable; is PERMIT_ROUND_SECONDS meant?",
+        "PERMIT_S3_ENDPOINT: nothing reads this variable; is PERMIT_S3_ENDPOINT_URL meant?",
+        "PERMIT_XYZZY: nothing reads this variable",
+    ]
+
+
+def test_a_flood_of_variables_that_nothing_reads_is_cut() -> None:
+    told = unknown_variables({f"PERMIT_XYZZY_{number:02}": "" for number in range(50)})
+    assert len(told) == 11
+    assert told[-1] == "and 40 more that nothing reads"
 
 
 def test_beyond_loopback_there_must_be_a_token(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,12 +16,25 @@ from typing import Final
 from worker_sdk.core.engine import DESTINATIONS_MAX
 from worker_sdk.errors import ConfigurationError, WireError
 from worker_sdk.transports.base import Identity, ReportSink, ShareSource
+from worker_sdk.wire import addresses
 from worker_sdk.wire.strict import as_name
 from worker_sdk.wire.usage import USAGE_TOPIC
 
 FLUSH_SECONDS_MIN: Final = 1.0
 FLUSH_SECONDS_MAX: Final = 3600.0
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+VARIABLES: Final = {
+    "destinations": "PERMIT_DESTINATIONS",
+    "kafka": "PERMIT_KAFKA_BOOTSTRAP_SERVERS",
+    "distribution": "PERMIT_DISTRIBUTION",
+    "host": "PERMIT_HOST",
+    "group": "PERMIT_GROUP",
+    "flush_seconds": "PERMIT_FLUSH_SECONDS",
+    "s3_endpoint_url": "PERMIT_S3_ENDPOINT_URL",
+    "usage_topic": "PERMIT_KAFKA_USAGE_TOPIC",
+}
+"""Settings, and the variables of the environment that give them."""
 
 SinkFactory = Callable[[], ReportSink]
 SourceFactory = Callable[[Identity], ShareSource]
@@ -110,14 +123,11 @@ def make_options(
             f"destinations must be 1 to {DESTINATIONS_MAX} names, not {len(names)}"
         )
     host = os.environ.get("PERMIT_HOST") or socket.gethostname() if host is None else host
-    try:
-        for name in names:
-            as_name(name, "destinations")
-        as_name(host, "host")
-        if group is not None:
-            as_name(group, "group")
-    except WireError as error:
-        raise ConfigurationError(f"{error}; an example: orders-db") from error
+    for name in names:
+        _check_name(name, "destinations", "orders-db")
+    _check_name(host, "host", "worker-17")
+    if group is not None:
+        _check_name(group, "group", "batch")
     period: object = flush_seconds
     if (
         not isinstance(period, (int, float))
@@ -135,8 +145,10 @@ def make_options(
             f"distribution: {distribution!r} is no address; "
             "an example: s3://permits/prod or http://balancer:8080"
         )
-    if not kafka or not (callable(kafka) or _is_a(kafka, str, Mapping)):
-        raise ConfigurationError("kafka is empty or no address; an example: localhost:9092")
+    _check_kafka(kafka)
+    if s3_endpoint_url is None and not callable(distribution):
+        # Like PERMIT_HOST it says where the process runs, and not what it does.
+        s3_endpoint_url = os.environ.get("PERMIT_S3_ENDPOINT_URL") or None
     _check_texts(s3_endpoint_url, s3_region, usage_topic)
     return Options(
         names,
@@ -149,6 +161,34 @@ def make_options(
         s3_region,
         usage_topic,
     )
+
+
+def _check_name(name: object, setting: str, example: str) -> None:
+    try:
+        as_name(name, setting)
+    except WireError as error:
+        fault = str(error).removeprefix(f"{error.reason.value}: ")
+        raise ConfigurationError(f"{fault}; an example: {example}") from error
+
+
+def _check_kafka(kafka: object) -> None:
+    if callable(kafka):
+        return
+    setting, servers = "kafka", kafka
+    if isinstance(kafka, Mapping):
+        setting, servers = "kafka: bootstrap_servers", kafka.get("bootstrap_servers")
+        if servers is None:
+            raise ConfigurationError(f"{setting} is missing; an example: {addresses.EXAMPLE}")
+    elif not isinstance(kafka, str):
+        raise ConfigurationError(
+            f"kafka must be text or settings of a producer, not {kafka!r:.40}; "
+            f"an example: localhost:9092 or {addresses.EXAMPLE}"
+        )
+    fault = addresses.kafka_fault(servers)
+    if fault is not None:
+        raise ConfigurationError(
+            f"{setting}: {fault}; an example: localhost:9092 or {addresses.EXAMPLE}"
+        )
 
 
 def _check_texts(s3_endpoint_url: object, s3_region: object, usage_topic: object) -> None:
@@ -197,7 +237,8 @@ def options_from_environment(environ: Mapping[str, str]) -> Options:
         ("PERMIT_DISTRIBUTION", distribution, "s3://permits/prod or http://balancer:8080"),
     ):
         if not value:
-            raise ConfigurationError(f"{name} is missing; an example: {example}")
+            meant = _meant(name, environ)
+            raise ConfigurationError(f"{name} is missing{meant}; an example: {example}")
     period = environ.get("PERMIT_FLUSH_SECONDS", "60")
     try:
         flush_seconds = float(period)
@@ -205,14 +246,33 @@ def options_from_environment(environ: Mapping[str, str]) -> Options:
         raise ConfigurationError(
             f"PERMIT_FLUSH_SECONDS: {period!r} is no number; an example: 60"
         ) from None
-    return make_options(
-        destinations=[name.strip() for name in names.split(",") if name.strip()],
-        kafka=kafka,
-        distribution=distribution,
-        host=environ.get("PERMIT_HOST") or None,
-        group=environ.get("PERMIT_GROUP") or None,
-        flush_seconds=flush_seconds,
-        s3_endpoint_url=environ.get("PERMIT_S3_ENDPOINT_URL") or None,
-        s3_region=None,
-        usage_topic=environ.get("PERMIT_KAFKA_USAGE_TOPIC") or USAGE_TOPIC,
-    )
+    try:
+        return make_options(
+            destinations=[name.strip() for name in names.split(",") if name.strip()],
+            kafka=kafka,
+            distribution=distribution,
+            host=environ.get("PERMIT_HOST") or None,
+            group=environ.get("PERMIT_GROUP") or None,
+            flush_seconds=flush_seconds,
+            s3_endpoint_url=environ.get("PERMIT_S3_ENDPOINT_URL") or None,
+            s3_region=None,
+            usage_topic=environ.get("PERMIT_KAFKA_USAGE_TOPIC") or USAGE_TOPIC,
+        )
+    except ConfigurationError as error:
+        raise ConfigurationError(_by_variable(str(error))) from error
+
+
+def _by_variable(message: str) -> str:
+    """Return a message that begins with a setting so that it begins with its variable."""
+    setting = re.split(r"[^a-z0-9_]", message, maxsplit=1)[0]
+    return VARIABLES.get(setting, setting) + message.removeprefix(setting)
+
+
+def _meant(name: str, environ: Mapping[str, str]) -> str:
+    """Return what is there instead of a variable that is missing, if a slip of the pen."""
+    import difflib  # noqa: PLC0415 - for an error alone
+
+    known = {*VARIABLES.values(), "PERMIT_S3_BUCKET", "PERMIT_S3_PREFIX"}
+    others = [key for key in environ if key.startswith("PERMIT_") and key not in known]
+    found = difflib.get_close_matches(name, others, n=1, cutoff=0.8)
+    return f" (there is {found[0]}, which nothing reads)" if found else ""
