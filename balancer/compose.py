@@ -271,7 +271,7 @@ class Service:
         ingest = Ingest(
             KafkaUsageLog(self._kafka),
             repository,
-            self._clock,
+            self._clock.shared,
             self._metrics,
             decode_record,
             ttl_ms=limits.ttl_ms,

@@ -25,6 +25,7 @@ LEADING: Final = "permit_leading_shards"
 LEARNING: Final = "permit_learning_shards"
 HTTP_REQUESTS: Final = "permit_http_requests_total"
 HTTP_WAITING: Final = "permit_http_waiting"
+CLOCK_AHEAD: Final = "permit_clock_ahead_seconds"
 DEPENDENCY_UP: Final = "permit_dependency_up"
 TASK_RESTARTS: Final = "permit_task_restarts_total"
 HELD_POINTS: Final = "permit_held_points"
@@ -71,6 +72,7 @@ CATALOGUE: Final = (
     Metric(HTTP_REQUESTS, "counter", "requests", "Answered", ("route", "status")),
     Metric(HTTP_WAITING, "gauge", "requests", "Held until something changes"),
     Metric(DEPENDENCY_UP, "gauge", "0 or 1", "Answered when it was last asked", ("dependency",)),
+    Metric(CLOCK_AHEAD, "gauge", "seconds", "This machine's clock, beside PostgreSQL's"),
     Metric(TASK_RESTARTS, "counter", "restarts", "A part of the service failed", ("task",)),
     Metric(
         HELD_POINTS, "gauge", "points", "Kept back for who may still be spending", ("destination",)

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from balancer.app import catalogue
+from balancer.app.cancelling import is_cancelled
 from balancer.app.view import DistributionView
 from balancer.errors import BalancerError, UnavailableError
 from balancer.ports import Metrics
@@ -67,6 +68,10 @@ class Readiness:
             fault = f"no answer within {CHECK_SECONDS:.0f} s"
         except UnavailableError as error:
             fault = str(error)[:DETAIL_MAX]
+        except asyncio.CancelledError:
+            if is_cancelled():
+                raise
+            fault = "its client gave up"  # without a word, by the end of a task of its own
         except BalancerError as error:
             self._note(name, str(error)[:DETAIL_MAX])
             raise

@@ -1,9 +1,11 @@
-"""A clock that does not follow a step of the machine's clock unless the shared clock did as well.
+"""Which time is gone by: for windows the machine's, unless it steps alone; for reports the shared.
 
 Decides which of two times is believed after the machine's clock was set: the old one carried on by
-the clock that never steps, or the new one. Windows, lives of reports and releases depend on it: a
-replica whose clock is set ten minutes ahead by mistake goes on as before. Whose clock is wrong from
-the start is told so and nothing more, for nobody can know which of two clocks is right.
+the clock that never steps, or the new one. Windows depend on it: a replica whose clock is set ten
+minutes ahead by mistake goes on as before. Whose clock is wrong from the start plans nothing
+(`balancer.app.true_time`), for nobody can know which of two clocks is right; but it may read. The
+lives of reports and their releases are by the clock that all replicas share, so that whoever reads
+them does not matter.
 """
 
 from __future__ import annotations
@@ -22,10 +24,44 @@ APART_MS: Final = 5_000
 _log = logging.getLogger("balancer.clock")
 
 
-class SteadyClock:
-    """`balancer.ports.Clock` on another one; `compare` is called now and then."""
+class SharedClock:
+    """`balancer.ports.Clock` that shows what all replicas share, as far as it was told.
+
+    It begins as the machine's, and each comparison moves it only as far as it was certainly wrong.
+
+    Attributes:
+        is_told: whether it was compared once.
+    """
 
     def __init__(self, clock: Clock) -> None:
+        self.is_told = False
+        self._clock = clock
+        self._ahead_ms = clock.now_ms() - clock.monotonic_ms()
+
+    def monotonic_ms(self) -> int:
+        """See the port."""
+        return self._clock.monotonic_ms()
+
+    def now_ms(self) -> int:
+        """See the port."""
+        return self._clock.monotonic_ms() + self._ahead_ms
+
+    def compare(self, shared_ms: int, took_ms: int) -> None:
+        """Take note of the shared time that was told just now, after so long."""
+        least_ms = shared_ms - self._clock.monotonic_ms()
+        self._ahead_ms = min(max(self._ahead_ms, least_ms), least_ms + took_ms)
+        self.is_told = True
+
+
+class SteadyClock:
+    """`balancer.ports.Clock` on another one; `compare` is called now and then.
+
+    Attributes:
+        shared: the clock by which reports live.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self.shared = SharedClock(clock)
         self._clock = clock
         self._ahead_ms = clock.now_ms() - clock.monotonic_ms()
         self._told = False
@@ -43,16 +79,21 @@ class SteadyClock:
         self._ahead_ms += shown_ms - carried_ms
         return shown_ms
 
-    def compare(self, shared_ms: int, took_ms: int) -> None:
+    def compare(self, shared_ms: int, took_ms: int) -> int:
         """Follow a step where the shared clock shows the same; else say once what is wrong.
 
         Args:
             shared_ms: time by the clock that all replicas share.
             took_ms: how long it took to ask for it.
+
+        Returns:
+            How far the machine's clock is certainly ahead; below 0 where it is behind.
         """
-        if took_ms > APART_MS:
-            return  # it may say anything
+        self.shared.compare(shared_ms, took_ms)
         shown_ms, believed_ms = self._clock.now_ms(), self.now_ms()
+        ahead_ms = max(shown_ms - shared_ms - took_ms, 0) or min(shown_ms - shared_ms, 0)
+        if took_ms > APART_MS:
+            return ahead_ms  # the rest may say anything
         has_stepped = believed_ms != shown_ms
         apart_ms = shown_ms - shared_ms
         if abs(apart_ms) <= APART_MS + took_ms:
@@ -67,6 +108,8 @@ class SteadyClock:
                 apart_ms / 1000,
                 "it was set, and the time before is carried on until they agree"
                 if has_stepped
-                else "shares may be planned for the wrong windows: keep both by NTP",
+                else "it plans nothing where that is too much, and reports live by "
+                "PostgreSQL's: keep both by NTP; if all replicas say so, PostgreSQL's is wrong",
                 extra={"action": "clock"},
             )
+        return ahead_ms

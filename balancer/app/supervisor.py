@@ -10,11 +10,12 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from balancer.app import catalogue
 from balancer.app.agenda import covers_present, share_ms
+from balancer.app.cancelling import ended, is_cancelled
 from balancer.app.cycle import Cycle, CycleLimits
 from balancer.app.fellows import Board, Fellows
 from balancer.app.history import RoundHistory
@@ -22,6 +23,7 @@ from balancer.app.ingest import Ingest
 from balancer.app.leadership import Held, Leadership
 from balancer.app.steady import SteadyClock
 from balancer.app.view import DistributionView
+from balancer.core.learning import IngestView
 from balancer.core.model import Destination, RoundKind
 from balancer.errors import BalancerError
 from balancer.ports import DocumentStore, Metrics, Repository
@@ -30,7 +32,6 @@ from worker_sdk.wire.pointer import shard_of
 ROUNDS_AT_ONCE: Final = 4
 STOP_ROUNDS_SECONDS: Final = 2.0
 STOP_INGEST_SECONDS: Final = 4.0
-STOP_CANCELLED_SECONDS: Final = 1.0
 STOP_LEASES_SECONDS: Final = 1.0
 RESTART_FIRST_SECONDS: Final = 0.5
 RESTART_MAX_SECONDS: Final = 10.0
@@ -106,6 +107,7 @@ class Supervisor:
         self._tags: dict[int, str | None] = {}
         self._wake = asyncio.Event()
         self._look_at_leases = asyncio.Event()
+        self._looked = asyncio.Event()
         self._look = asyncio.Event()
         self._rounds: set[asyncio.Task[None]] = set()
         self._stop_ingest = asyncio.Event()
@@ -160,12 +162,12 @@ class Supervisor:
             self._stopping = True
             self._stop_ingest.set()
             await asyncio.gather(
-                _ended(others, 0),
-                _ended(self._rounds, STOP_ROUNDS_SECONDS),
-                _ended([ingest], STOP_INGEST_SECONDS),
+                ended(others, 0),
+                ended(self._rounds, STOP_ROUNDS_SECONDS),
+                ended([ingest], STOP_INGEST_SECONDS),
             )
-            await _ended([leases, fellows], 0)
-            await _ended([asyncio.create_task(self._release())], STOP_LEASES_SECONDS)
+            await ended([leases, fellows], 0)
+            await ended([asyncio.create_task(self._release())], STOP_LEASES_SECONDS)
 
     async def _release(self) -> None:
         with contextlib.suppress(BalancerError):
@@ -183,10 +185,8 @@ class Supervisor:
             except BalancerError as error:
                 _log.warning("%s: %s", name, error, extra={"action": f"{name}_failed"})
             except asyncio.CancelledError:
-                task = asyncio.current_task()
-                if task is None or task.cancelling():
+                if is_cancelled():
                     raise
-                # Nobody cancelled this: a driver let the end of a task of its own through.
                 _log.exception("%s failed", name, extra={"action": f"{name}_crashed"})
             except Exception:  # a fault in one part must not end the others
                 _log.exception("%s failed", name, extra={"action": f"{name}_crashed"})
@@ -197,22 +197,35 @@ class Supervisor:
             pause_seconds = min(RESTART_MAX_SECONDS, pause_seconds * 2)
 
     async def _ingest_once(self) -> None:
+        if not self._clock.shared.is_told:  # reports live by it from the first one on
+            await self._compare_clocks()
         await self._ingest.run(self._stop_ingest)
+
+    async def _compare_clocks(self) -> int:
+        asked_ms = self._clock.monotonic_ms()
+        now_ms = await self._repository.now_ms()
+        ahead_ms = self._clock.compare(now_ms, self._clock.monotonic_ms() - asked_ms)
+        self._metrics.gauge(catalogue.CLOCK_AHEAD, ahead_ms / 1000)
+        return now_ms
 
     async def _exchange(self) -> None:
         # The repository's clock, so that nobody seems silent whose machine's time is wrong.
-        asked_ms = self._clock.monotonic_ms()
-        now_ms = await self._repository.now_ms()
-        self._clock.compare(now_ms, self._clock.monotonic_ms() - asked_ms)
+        now_ms = await self._compare_clocks()
         replicas = self._fellows.replicas
         await self._fellows.look(
             now_ms, self._ingest.view(), self._ingest.partitions, self._ask_early
         )
+        self._looked.set()
         if self._fellows.replicas != replicas:
             self._look_at_leases.set()
         await self._fellows.pause()
 
     async def _renew(self) -> None:
+        # Else the first to start would take what is the others' part; but not for ever.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._options.lease_ms / 1000):
+                await self._looked.wait()
+        self._looked.set()
         self._look_at_leases.clear()
         replicas = self._fellows.replicas
         await self._leadership.renew(replicas)
@@ -255,7 +268,7 @@ class Supervisor:
         agenda, shard = held.agenda, held.desk.shard
         agenda.begin(kind, self._clock.now_ms())
         try:
-            ingest = self._fellows.view(self._ingest.view())
+            ingest = self._fellows.view(self._ingest_view())
             await self._cycle.run(held.desk, kind, ingest, may_publish=lambda: self._leads(held))
             agenda.succeed()
         except BalancerError as error:
@@ -268,15 +281,33 @@ class Supervisor:
                 error,
                 extra={"action": "round_failed"},
             )
+        except asyncio.CancelledError:
+            if is_cancelled():
+                raise
+            self._note_crash(held, kind)
         except Exception:  # a fault in one shard must not stop the others
-            agenda.fail(kind, self._clock.now_ms())
-            self._metrics.count(catalogue.ROUNDS, 1, {"outcome": "crashed"})
-            _log.exception(
-                "shard %d: %s round crashed", shard, kind.value, extra={"action": "round_crashed"}
-            )
+            self._note_crash(held, kind)
         finally:
             held.running = False
             self._wake.set()
+
+    def _note_crash(self, held: Held, kind: RoundKind) -> None:
+        held.agenda.fail(kind, self._clock.now_ms())
+        self._metrics.count(catalogue.ROUNDS, 1, {"outcome": "crashed"})
+        _log.exception(
+            "shard %d: %s round crashed",
+            held.desk.shard,
+            kind.value,
+            extra={"action": "round_crashed"},
+        )
+
+    def _ingest_view(self) -> IngestView:
+        """Return what is known of ingest; instants by the clock that rounds are planned by."""
+        view = self._ingest.view()
+        if view.last_batch_ms is None:
+            return view
+        ahead_ms = self._clock.now_ms() - self._clock.shared.now_ms()
+        return replace(view, last_batch_ms=view.last_batch_ms + ahead_ms)
 
     # ---------------------------------------------------------------- what runs beside
 
@@ -332,8 +363,8 @@ class Supervisor:
         keep_ms = self._limits.keep_ms(destinations)
         while True:
             removed = await self._repository.remove_expired(
-                # Not this machine's time: were it fast, everybody's live rows would go.
-                now_ms=await self._repository.now_ms(),
+                # Old by both clocks: were one of them fast, everybody's live rows would go.
+                now_ms=min(await self._repository.now_ms(), self._clock.now_ms()),
                 ttl_ms=self._limits.ttl_ms,
                 keep_ms=keep_ms,
                 limit=REMOVE_ROWS,
@@ -357,14 +388,3 @@ class Supervisor:
             if self._leads(held) and not held.running:
                 removed = await self._cycle.clean(shard, keep_files_ms=keep_files_ms)
                 self._metrics.count(catalogue.FILES_REMOVED, removed)
-
-
-async def _ended(tasks: Collection[asyncio.Task[None]], seconds: float) -> None:
-    """Let tasks end by themselves for a time, then cancel them and wait for that."""
-    if not tasks:
-        return
-    _, pending = await asyncio.wait(list(tasks), timeout=seconds)
-    for task in pending:
-        task.cancel()
-    if pending:
-        await asyncio.wait(pending, timeout=STOP_CANCELLED_SECONDS)

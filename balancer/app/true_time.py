@@ -32,5 +32,5 @@ async def check_clock(repository: Repository, clock: Clock, round_ms: int) -> No
         raise UnavailableError(
             f"this machine's clock is {abs(wrong_ms) / 1000:.1f} s "
             f"{'ahead of' if wrong_ms > 0 else 'behind'} PostgreSQL's: it plans nothing until "
-            "they agree; check NTP on both"
+            "they agree; check NTP here, and on PostgreSQL's machine if all replicas say so"
         )

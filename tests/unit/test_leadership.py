@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from balancer.app.cycle import CycleLimits
+from balancer.app.fellows import Reader, Seen
 from balancer.app.leadership import Held, Leadership, part_of, to_hand_over
 from balancer.errors import UnavailableError
 from tests.support.fakes_repository import FakeRepository
 from tests.support.service_doubles import T0, CountingMetrics
+from tests.support.waiting import until
+from tests.unit.test_supervisor import Process, Shared
 
 ROUND_MS = 60_000
 LEASE_MS = 10_000
@@ -250,3 +255,37 @@ async def test_who_has_less_than_its_part_looks_often_and_others_seldom(fleet: F
     assert first.leadership.pause_ms(1) == 1_000
     await first.renew(1)
     assert first.leadership.pause_ms(1) == LEASE_MS // 3
+
+
+async def test_who_does_not_know_yet_who_else_is_there_takes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shared = Shared()
+    repository = shared.repository
+    exchange, may_look = repository.exchange, asyncio.Event()
+
+    async def late(reader: Reader, *, forget_before_ms: int, limit: int) -> Seen:
+        await may_look.wait()
+        return await exchange(reader, forget_before_ms=forget_before_ms, limit=limit)
+
+    monkeypatch.setattr(repository, "exchange", late)
+    process = Process(shared, "one", lease_ms=3_600_000)
+    async with process.running():
+        await until(lambda: process.ingest.view().caught_up)
+        assert repository.renewals == 0
+        may_look.set()
+        await until(process.leads)
+
+
+async def test_who_never_learns_who_else_is_there_leads_after_the_time_of_a_lease(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shared = Shared()
+
+    async def refuse(reader: Reader, *, forget_before_ms: int, limit: int) -> Seen:
+        raise UnavailableError("not told")
+
+    monkeypatch.setattr(shared.repository, "exchange", refuse)
+    process = Process(shared, "one", lease_ms=300)
+    async with process.running():
+        await until(process.leads)

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from balancer.app.steady import APART_MS, STEP_MS, SteadyClock
+from balancer.app.steady import APART_MS, STEP_MS, SharedClock, SteadyClock
 
 START_MS = 1_800_000_000_000
 MINUTES_10 = 600_000
@@ -106,3 +106,36 @@ def test_small_differences_are_followed_without_a_word(caplog: pytest.LogCapture
     clock = SteadyClock(machine)
     clock.compare(machine.true_ms - APART_MS - 700, 700)  # the answer was slow
     assert caplog.records == []
+
+
+def test_how_far_it_is_ahead_is_told_as_far_as_it_is_certain() -> None:
+    machine = Machine()
+    clock = SteadyClock(machine)
+    assert clock.compare(machine.true_ms - 700, 500) == 200
+    assert clock.compare(machine.true_ms - 300, 500) == 0
+    assert clock.compare(machine.true_ms + 700, 500) == -700
+
+
+@pytest.mark.parametrize("wrong_by_ms", [MINUTES_10, -MINUTES_10])
+def test_the_shared_time_is_what_was_told_whatever_the_machine_shows(wrong_by_ms: int) -> None:
+    machine = Machine()
+    machine.wrong_by_ms = wrong_by_ms
+    clock = SharedClock(machine)
+    assert (clock.now_ms(), clock.is_told) == (machine.now_ms(), False)  # nothing else is known
+    clock.compare(machine.true_ms, 2)
+    assert abs(clock.now_ms() - machine.true_ms) <= 2
+    assert clock.is_told
+    machine.true_ms += 3_000
+    machine.wrong_by_ms = 0
+    assert abs(clock.now_ms() - machine.true_ms) <= 2
+
+
+def test_an_answer_moves_the_shared_time_only_as_far_as_it_was_certainly_wrong() -> None:
+    machine = Machine()
+    clock = SharedClock(machine)
+    clock.compare(machine.true_ms - 400, 500)  # it may have been told 500 ms ago
+    assert clock.now_ms() == machine.true_ms
+    clock.compare(machine.true_ms - 400, 300)
+    assert clock.now_ms() == machine.true_ms - 100
+    clock.compare(machine.true_ms + 50, 30_000)
+    assert clock.now_ms() == machine.true_ms + 50

@@ -115,7 +115,7 @@ class Process:
         self.ingest = Ingest(
             PatientLog(shared.topic),
             repository,
-            clock,
+            clock.shared,
             self.metrics,
             decode_record,
             ttl_ms=limits.ttl_ms,

@@ -1,6 +1,6 @@
 """Calls of the Kafka client: each within a time, and whatever goes wrong is one kind of error.
 
-Decides which cancellations are the caller's own. Knows nothing of what is called.
+Knows nothing of what is called.
 """
 
 from __future__ import annotations
@@ -12,16 +12,8 @@ from contextlib import asynccontextmanager
 from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import ConsumerStoppedError, KafkaError
 
+from balancer.app.cancelling import is_cancelled
 from balancer.errors import UnavailableError
-
-
-def is_cancelled() -> bool:
-    """Say whether somebody cancelled the running task.
-
-    Where nobody did, a `CancelledError` is of a task of the client's own that it let through.
-    """
-    task = asyncio.current_task()
-    return task is None or task.cancelling() > 0
 
 
 @asynccontextmanager

@@ -5,6 +5,7 @@ Decides which faults may pass by themselves. Knows no table.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -12,6 +13,7 @@ from typing import Any, Final
 import asyncpg
 
 from balancer.adapters.postgres.statements import STATEMENTS
+from balancer.app.cancelling import is_cancelled
 from balancer.errors import BalancerError, RefusedError, UnavailableError
 
 CONNECT_SECONDS: Final = 10
@@ -54,6 +56,10 @@ async def translated(what: str) -> AsyncIterator[None]:
         raise UnavailableError(f"PostgreSQL could not {what}: {told}") from error
     except asyncpg.PostgresError as error:
         raise BalancerError(f"PostgreSQL refused to {what}: {error}") from error
+    except asyncio.CancelledError as error:
+        if is_cancelled():
+            raise
+        raise UnavailableError(f"PostgreSQL could not {what}: its client gave up") from error
 
 
 class Calls:
