@@ -12,7 +12,7 @@ from typing import Final
 
 from balancer.app.instants import moment
 from balancer.app.rules import Case, count, percent, words_of
-from balancer.core.model import Destination, Policy, Reason, Strategy
+from balancer.core.model import Destination, Policy, Strategy
 from balancer.core.record import NEWCOMER, DetailRecord, reasons_in_force
 from balancer.core.reservations import promise_until_ms
 from balancer.ports import Repository
@@ -125,7 +125,8 @@ def paragraph(case: Case) -> str:
     words = words_of(case)
     facts = (
         _share(case),
-        _account(case.reason),
+        _trial(case),
+        _account(case),
         _past(case),
         f"The rule that decided is “{case.reason.rule}”: {words.because}.",
         _bounds(case),
@@ -153,9 +154,27 @@ def _share(case: Case) -> str:
     return told
 
 
-def _account(reason: Reason) -> str:
+def _trial(case: Case) -> str:
+    permits = case.would_cut_permits
+    if permits is None:
+        return ""
+    cut = f"about {count(permits)} a window" if permits else "nothing"
+    return (
+        "This is a trial: everything passes and nothing is refused. Of what it wanted by its last "
+        f"account, --enforce would have cut {cut}."
+    )
+
+
+def _account(case: Case) -> str:
+    reason = case.reason
     if reason.rule == NEWCOMER:
         return "It has given no account yet."
+    if case.is_expectation:
+        return (
+            "It has not asked for anything: its last account shows no use and no refusal. It was "
+            f"planned by {count(reason.asked_permits)} a window, which is expected of it: what it "
+            "or one of its host wanted before, else what is common here."
+        )
     refused = (
         f"was refused {reason.denied_permits:,}" if reason.denied_permits else "was refused none"
     )
@@ -267,6 +286,8 @@ def case_as_json(case: Case) -> dict[str, object]:
         "reserved_until_ms": case.reserved_until_ms,
         "shadow_permits": None if shadow is None else case.permits(shadow),
         "shadow_difference_points": more,
+        "asked_is_expected": case.is_expectation,
+        "would_cut_permits": case.would_cut_permits,
         "because": words.because,
         "change": words.change,
         "text": paragraph(case),
@@ -282,6 +303,7 @@ def explanation_as_json(explanation: Explanation) -> dict[str, object]:
         "window_seconds": destination.window_seconds,
         "strategy": policy.strategy.value,
         "shadow": None if policy.shadow is None else policy.shadow.value,
+        "enforce": policy.enforce,
         "minimum_points": policy.minimum_points,
         "maximum_points": policy.maximum_points,
         "members": [case_as_json(case) for case in explanation.cases],
@@ -296,20 +318,33 @@ TABLE_HEAD: Final = (
 
 
 def table_rows(explanation: Explanation) -> tuple[list[str], list[Sequence[object]]]:
-    """Return head and rows of a table of members; the shadow's difference where there is one."""
+    """Return head and rows of a table of members.
+
+    With the shadow's difference where there is one, and in a trial with what enforcement would have
+    cut.
+    """
+    is_trial = not explanation.destination.policy.enforce
     has_shadow = any(case.reason.shadow_points is not None for case in explanation.cases)
     rows: list[Sequence[object]] = []
     for case in explanation.cases:
         reason = case.reason
         row: list[object] = [
             *(reason.host, reason.instance, percent(reason.share_points)),
-            *(case.permits(reason.share_points), reason.rule, reason.asked_permits),
+            *(case.permits(reason.share_points), reason.rule, _asked(case)),
             *(reason.used_permits, reason.denied_permits, reason.weight),
             percent(reason.safe_points),
         ]
+        if is_trial:
+            row.append(case.would_cut_permits)
         if has_shadow:
             points = reason.shadow_points
             more = 0 if points is None else points - reason.share_points
             row.append("" if points is None else f"{more / (POINTS // 100):+.3f} %")
         rows.append(row)
-    return [*TABLE_HEAD, *(["shadow"] if has_shadow else [])], rows
+    further = [*(["would cut"] if is_trial else []), *(["shadow"] if has_shadow else [])]
+    return [*TABLE_HEAD, *further], rows
+
+
+def _asked(case: Case) -> object:
+    permits = case.reason.asked_permits
+    return f"expect {permits}" if case.is_expectation else permits

@@ -41,6 +41,24 @@ class Case:
         """Return the permits a window of so many points, rounded down."""
         return self.destination.capacity * points // POINTS
 
+    @property
+    def is_expectation(self) -> bool:
+        """Whether it has asked for nothing, so that what stands as asked is expected of it."""
+        reason = self.reason
+        has_asked = reason.used_permits or reason.denied_permits or reason.starved_ms
+        return bool(reason.asked_permits) and not has_asked
+
+    @property
+    def would_cut_permits(self) -> int | None:
+        """What enforcement would take off its last demand, in permits a window; None if enforced.
+
+        In a trial nothing is refused, so that all it wanted is in what it used.
+        """
+        if self.policy.enforce:
+            return None
+        asked_permits = 0 if self.is_expectation else self.reason.asked_permits
+        return max(0, asked_permits - self.permits(self.reason.share_points))
+
 
 @dataclass(frozen=True, slots=True)
 class Words:
@@ -75,8 +93,9 @@ def asked(case: Case) -> Words:
         if case.reason.level_permits is None
         else "it wants less than the level that limits others"
     )
+    what = "what is expected of it" if case.is_expectation else "what it asked for"
     return Words(
-        f"{enough}, so it gets what it asked for{more}",
+        f"{enough}, so it gets {what}{more}",
         "Asking for more would bring it more with the next round; what it is refused counts as "
         "asked.",
     )

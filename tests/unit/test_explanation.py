@@ -187,6 +187,49 @@ def test_nothings_are_told_as_such() -> None:
     assert "shadow" not in told
 
 
+NOTHING_ASKED = {"used_permits": 0, "denied_permits": 0, "starved_ms": 0}
+
+
+def test_what_is_expected_of_who_has_asked_for_nothing_is_not_told_as_asked() -> None:
+    new = case(rule="asked", asked_permits=600, wanted_permits=600, **NOTHING_ASKED)
+    told = paragraph(new)
+    assert "It has not asked for anything: its last account shows no use and no refusal." in told
+    assert "planned by 600 permits a window, which is expected of it" in told
+    assert "so it gets what is expected of it" in told
+    assert "asked for 600" not in told
+    assert case_as_json(new)["asked_is_expected"] is True
+    head, rows = table_rows(Explanation(new.destination, (new, case()), more=False))
+    assert [row[head.index("asked")] for row in rows] == ["expect 600", 500]
+
+
+@pytest.mark.parametrize("said", [{"used_permits": 1}, {"denied_permits": 1}, {"starved_ms": 1}])
+def test_who_has_asked_for_anything_is_told_to_have_asked(said: dict[str, int]) -> None:
+    told = paragraph(case(**{**NOTHING_ASKED, **said}))
+    assert "It asked for 500 permits a window" in told
+    assert "asked for anything" not in paragraph(case(asked_permits=0, **NOTHING_ASKED))
+
+
+def test_a_trial_is_told_with_what_enforcement_would_have_cut() -> None:
+    trial = case({"enforce": False}, denied_permits=0)
+    assert "This is a trial: everything passes" in paragraph(trial)
+    assert "--enforce would have cut about 100 permits a window." in paragraph(trial)
+    served = case({"enforce": False}, asked_permits=400)
+    assert "--enforce would have cut nothing." in paragraph(served)
+    new = case({"enforce": False}, **NOTHING_ASKED)
+    told = Explanation(trial.destination, (trial, served, new), more=False)
+    head, rows = table_rows(told)
+    assert [row[head.index("would cut")] for row in rows] == [100, 0, 0]
+    listed = explanation_as_json(told)
+    assert listed["enforce"] is False
+    assert case_as_json(trial)["would_cut_permits"] == 100
+
+
+def test_where_shares_are_enforced_nothing_is_said_of_a_trial() -> None:
+    assert "trial" not in paragraph(case())
+    assert "would cut" not in table_rows(Explanation(case().destination, (case(),), more=False))[0]
+    assert case_as_json(case())["would_cut_permits"] is None
+
+
 def test_what_was_foreseen_is_told_beside_what_was_asked() -> None:
     told = paragraph(case(rule="foreseen", wanted_permits=700))
     assert "it was planned by 700, which its past foretells." in told

@@ -102,6 +102,28 @@ async def test_a_wrong_value_is_named_and_changes_nothing(
     assert served.changes == []
 
 
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ({"capacitty": 5}, "capacitty: Extra inputs are not permitted; is capacity meant?"),
+        ({"pacing": "even"}, "is policy.pacing meant?"),
+        (
+            {"policy": {"guard": 5}},
+            "policy.guard: Extra inputs are not permitted; is policy.g",
+        ),
+        ({"policy": {"capacity": 5}}, "is capacity meant?"),
+        ({"policy": {"weights": [{"weigth": 1}]}}, "is policy.weights.weight meant?"),
+        ({"policy": {"on_expiry": {"permile": 1, "for_ms": 1}}}, "is policy.on_expiry.permille"),
+        ({"xyzzy": 1}, "; good are name, capacity, window_seconds, policy, changed_at_ms"),
+    ],
+)
+async def test_an_unknown_key_is_told_with_the_one_that_may_be_meant(
+    served: Served, body: dict[str, Any], told: str
+) -> None:
+    status, answer, _ = await served.ask(PATH, "PUT", {"capacity": 5, **body})
+    assert (status, told in answer["detail"]) == (400, True), answer["detail"]
+
+
 async def test_a_maximum_below_the_minimum_that_is_set_already_is_refused(served: Served) -> None:
     await put(served, {"minimum_points": 50})
     status, answer = await put(served, {"maximum_points": 49})

@@ -5,13 +5,17 @@ Decides the form of a body and how a wrong one is told. What the values mean is 
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from balancer.app.policies import NULLABLE, values_to_parts
 from balancer.errors import PolicyError
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 FAULTS_MAX = 5
 
@@ -93,11 +97,35 @@ def _policy(policy: _Policy | None) -> dict[str, Any]:
     )
 
 
+_BY_PLACE: Final[tuple[tuple[type[BaseModel], str], ...]] = (
+    (_Destination, ""),
+    (_Policy, "policy"),
+    (_OnExpiry, "policy.on_expiry"),
+    (_Weight, "policy.weights"),
+)
+"""Where in a body which keys are good."""
+
+
+def _meant(fault: ErrorDetails) -> str:
+    """Return what an unknown key may be meant for: the nearest of those that are good anywhere."""
+    if fault["type"] != "extra_forbidden":
+        return ""
+    name = str(fault["loc"][-1])
+    at = ".".join(part for part in fault["loc"][:-1] if isinstance(part, str))
+    # The keys of its own place first; many a policy's value is put beside the capacity.
+    kinds = sorted(_BY_PLACE, key=lambda kind: (not at.startswith(kind[1]), -len(kind[1])))
+    for kind, place in kinds:
+        found = difflib.get_close_matches(name, kind.model_fields, n=1)
+        if found:
+            return f"; is {place}{'.' if place else ''}{found[0]} meant?"
+    return f"; good are {', '.join(kinds[0][0].model_fields)}"
+
+
 def _told(error: ValidationError) -> str:
     faults = error.errors(include_url=False, include_context=False, include_input=False)
     told = []
     for fault in faults[:FAULTS_MAX]:
         place = ".".join(str(part) for part in fault["loc"]) or "the body"
-        told.append(f"{place}: {fault['msg']}")
+        told.append(f"{place}: {fault['msg']}{_meant(fault)}")
     more = len(faults) - FAULTS_MAX
     return "; ".join(told) + (f"; and {more} more" if more > 0 else "")
