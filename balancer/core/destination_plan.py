@@ -19,28 +19,17 @@ from balancer.core.allocation.max_min import max_min
 from balancer.core.allocation.surplus import surplus
 from balancer.core.columns import Flags, Ints, ints, points_of, total, zeros
 from balancer.core.demand import Accounts, demands, enough_after, of_loans, shows_a_pool
+from balancer.core.entry_columns import EntryColumns
 from balancer.core.layout import Layout, Standing, free_gaps, lay_holds, lay_out
 from balancer.core.learning import SILENCE_TENTHS
 from balancer.core.memory import Trails
-from balancer.core.model import (
-    PERMILLE,
-    Destination,
-    MemberRecord,
-    Policy,
-    Strategy,
-)
+from balancer.core.model import PERMILLE, Destination, MemberRecord, Policy, Strategy
+from balancer.core.pieces import Pieces
 from balancer.core.reasons import ReasonColumns
 from balancer.core.reservations import Promises, reserved_permits, reserved_points
 from balancer.core.usage_columns import UsageColumns
 from balancer.core.weights import weights_of
-from worker_sdk.wire.distribution import (
-    DestinationShares,
-    Document,
-    Entry,
-    Hold,
-    Member,
-    Terms,
-)
+from worker_sdk.wire.distribution import DestinationShares, Document, Hold, Member, Terms
 from worker_sdk.wire.limits import DESTINATION_MEMBERS_MAX, PERMITS_MAX
 from worker_sdk.wire.shares import POINTS
 
@@ -106,14 +95,14 @@ def plan_destination(
         notes_demand: whether this round's demand enters the memory (once a regular round).
     """
     policy = destination.policy
-    entry_of = before.by_member if before is not None else {}
+    entries = EntryColumns.of(() if before is None else before.entries)
     if len(accounts) > DESTINATION_MEMBERS_MAX:
-        standing = Standing.of(accounts.members, entry_of)
+        standing = Standing.of(accounts.members, _rows_of(accounts.members), entries)
         accounts = accounts.picked(standing.order()[:DESTINATION_MEMBERS_MAX])
-    trails = known.follow(accounts.members)
-    live = dict(zip(trails.members, range(len(trails.members)), strict=True))
-    accounts = accounts.in_order(live)
-    standing = Standing.of(trails.members, entry_of)
+    trails, row = known.followed(accounts.members)
+    accounts = accounts.picked(row, trails.members)
+    live = _rows_of(trails.members)
+    standing = Standing.of(trails.members, live, entries)
     wishes, trails = _wishes(accounts, trails, terms, policy, round_ms, now_ms, notes=notes_demand)
     promised = _promised(terms, promises, oldest, live)
     budget = POINTS - sum(points for points, _ in promised.gone.values())
@@ -145,6 +134,10 @@ def plan_destination(
         ),
         promised.faults(line, trails.members),
     )
+
+
+def _rows_of(members: Sequence[Member]) -> dict[Member, int]:
+    return dict(zip(members, range(len(members)), strict=True))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -326,25 +319,19 @@ def _line(
     safe: Ints,
     gone: Mapping[Member, tuple[int, int]],
 ) -> DestinationShares:
-    members, before = standing.members, standing.entries
-    places = np.flatnonzero(~standing.is_same(layout, safe)[layout.order])
-    new = layout.order[places]
-    made = map(
-        Entry,
-        [members[row][0] for row in new.tolist()],
-        [members[row][1] for row in new.tolist()],
-        zip(zip(layout.start[new].tolist(), layout.end[new].tolist(), strict=True), strict=True),
-        safe[new].tolist(),
-    )
-    entries = list(map(before.__getitem__, layout.order.tolist()))
-    for place, entry in zip(places.tolist(), made, strict=True):
-        entries[place] = entry
-    holds, _ = lay_holds(gone, int(layout.end.max(initial=0)))
-    if len(entries) < len(members):
+    names, order = standing.members, layout.order
+    members = [names[row] for row in order.tolist()]
+    start, end, count = layout.start[order], layout.end[order], zeros(len(names))
+    count[: len(order)] = 1
+    if len(order) < len(names):
         # Whoever got nothing stands there too, so that an early round does not take it for new.
         without = np.flatnonzero(layout.start == layout.end).tolist()
-        entries += [Entry(*member, (), 0) for member in sorted(members[row] for row in without)]
-    return DestinationShares(terms, holds, tuple(entries))
+        members += sorted(names[row] for row in without)
+    safe_points = zeros(len(names))
+    safe_points[: len(order)] = safe[order]
+    entries = EntryColumns(tuple(members), Pieces(start, end, count), safe_points)
+    holds, _ = lay_holds(gone, int(layout.end.max(initial=0)))
+    return DestinationShares(terms, holds, entries)
 
 
 def _without_gaps(line: DestinationShares, until_ms: int) -> DestinationShares:
@@ -353,7 +340,7 @@ def _without_gaps(line: DestinationShares, until_ms: int) -> DestinationShares:
     Otherwise an early round would give points to newcomers while everybody may spend all.
     """
     holds = list(line.holds)
-    for start, end in free_gaps(line.entries, line.holds):
+    for start, end in free_gaps([EntryColumns.of(line.entries).pieces], line.holds):
         holds.append(Hold(start, end, until_ms))
     return DestinationShares(line.terms, tuple(sorted(holds, key=_start)), line.entries)
 

@@ -11,18 +11,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from balancer.core.columns import points_of, zeros
+import numpy as np
+
+from balancer.core.columns import ints, points_of, zeros
 from balancer.core.demand import Accounts, demands
+from balancer.core.entry_columns import EntryColumns
+from balancer.core.heard import Heard
 from balancer.core.layout import free_gaps, take_slice, with_further
 from balancer.core.lending import Wants, lend
-from balancer.core.model import MemberRecord, Usage
+from balancer.core.model import MemberRecord
 from worker_sdk.wire.distribution import DestinationShares, Entry, Member, Terms
 from worker_sdk.wire.shares import (
     POINTS,
     Interval,
     points_for_permits,
     rotation_points,
-    share_points,
 )
 
 LEAST_TOP_UP_PERMITS = 2
@@ -65,25 +68,24 @@ def amend(
             covers: whoever holds one of them may spend by it.
         present: index of the present window.
     """
-    entries: list[Entry] = []
+    entries = EntryColumns.of(line.entries)
+    changes = _freed(entries, line.terms, members, present)
     left_by_host: dict[str, list[Interval]] = {}
-    for entry in line.entries:
-        kept = _kept_of(entry, line.terms, members, present)
-        if kept.intervals or kept is entry:
-            entries.append(kept)
-        freed = _cut_off(entry, kept)
+    for before, kept in changes.values():
+        freed = _cut_off(before, kept)
         if freed is not None:
-            left_by_host.setdefault(entry.host, []).append(freed)
-    amended = replace(line, entries=tuple(entries))
+            left_by_host.setdefault(before.host, []).append(freed)
+    entries = _kept_of(entries, changes)
+    amended = replace(line, entries=entries)
     if any(other.terms.capacity != line.terms.capacity for other in others):
         return amended  # points of two capacities cannot be compared
-    elsewhere = [
-        _kept_of(entry, other.terms, members, present)
-        for other in others
-        if other.entries != line.entries
-        for entry in other.entries
-    ]
-    gaps = free_gaps([*entries, *elsewhere], line.holds)
+    taken = [entries.pieces]
+    for other in others:
+        if other.entries != line.entries:
+            known = EntryColumns.of(other.entries)
+            known = _kept_of(known, _freed(known, other.terms, members, present))
+            taken.append(known.pieces)
+    gaps = free_gaps(taken, line.holds)
     amended = _with_newcomers(amended, gaps, newcomers, left_by_host)
     if isinstance(lacking, Wants):
         return lend(amended, gaps, lacking)
@@ -97,42 +99,36 @@ def _with_newcomers(
     left_by_host: Mapping[str, list[Interval]],
 ) -> DestinationShares:
     slice_points = max(1, POINTS // max(1, newcomers.live_count))
-    entries = list(line.entries)
+    came: list[Entry] = []
     for host, instance in newcomers.members:
         inherited = left_by_host.get(host)
         interval = _take_inherited(gaps, inherited) or take_slice(gaps, slice_points)
         if interval is None:
             break
         # No safe points: it has no demand on record, and they would outlive this document.
-        entries.append(Entry(host, instance, (interval,), 0))
-    return replace(line, entries=tuple(entries))
+        came.append(Entry(host, instance, (interval,), 0))
+    return replace(line, entries=EntryColumns.of(line.entries).changed({}, came))
 
 
-def wants_more(
-    line: DestinationShares, live: Mapping[Member, Usage], window_ms: int
-) -> list[tuple[Member, int]]:
+def wants_more(terms: Terms, heard: Heard) -> list[tuple[Member, int]]:
     """Return (member, points lacking) of those whose last account wants more than they have.
 
     Those that lack most come first. Whoever has a second interval already is left out, and whoever
     has only said hello.
     """
-    capacity = line.terms.capacity
+    capacity, entries = terms.capacity, heard.entries
     if capacity <= 0:
         return []
-    even_permits = capacity // max(1, len(live))
-    entries = [
-        entry for entry in line.entries if entry.member in live and len(entry.intervals) <= 1
-    ]
-    accounts = Accounts.of([live[entry.member] for entry in entries], window_ms)
-    wanted = points_of(demands(accounts, even_permits, zeros(len(entries))), capacity)
-    lacking = [
-        (entry.member, lack)
-        for entry, is_new, points in zip(
-            entries, accounts.is_new().tolist(), wanted.tolist(), strict=True
-        )
-        if not is_new and (lack := points - share_points(entry.intervals)) > 0
-    ]
-    return sorted(lacking, key=lambda item: (-item[1], item[0]))
+    even_permits = capacity // max(1, len(heard.accounts))
+    rows = np.flatnonzero((heard.account >= 0) & (entries.pieces.count <= 1))
+    accounts = Accounts.of(heard.accounts_of(rows), terms.window_seconds * 1000)
+    wanted = points_of(demands(accounts, even_permits, zeros(len(rows))), capacity)
+    lack = np.where(accounts.is_new(), 0, wanted - entries.pieces.points()[rows])
+    lacking = lack > 0
+    members = [entries.members[row] for row in rows[lacking].tolist()]
+    return sorted(
+        zip(members, lack[lacking].tolist(), strict=True), key=lambda item: (-item[1], item[0])
+    )
 
 
 def _topped_up(
@@ -140,7 +136,7 @@ def _topped_up(
 ) -> DestinationShares:
     """Give what is left as second intervals, all but the points spared for newcomers."""
     budget = sum(end - start for start, end in gaps) - lacking.spare_points
-    have = {entry.member for entry in line.entries}
+    have = set(EntryColumns.of(line.entries).members)
     wanting = [(member, lack) for member, lack in lacking.members if member in have]
     if not wanting or budget <= 0:
         return line
@@ -157,14 +153,30 @@ def _topped_up(
     return with_further(line, given)
 
 
-def _kept_of(
-    entry: Entry, terms: Terms, members: Mapping[Member, MemberRecord], present: int
-) -> Entry:
-    """Return the part of an entry that its member may still spend in a window from now on."""
-    record = members.get(entry.member)
-    if record is None or record.left_ms is None:
-        return entry
-    return _without_free_part(entry, record, record.left_ms, terms, present)
+def _freed(
+    entries: EntryColumns, terms: Terms, members: Mapping[Member, MemberRecord], present: int
+) -> dict[int, tuple[Entry, Entry]]:
+    """Return leavers' entries, and what of them may still be spent, where that is not all."""
+    left = {
+        row: (record, record.left_ms)
+        for row, record in enumerate(map(members.get, entries.members))
+        if record is not None and record.left_ms is not None
+    }
+    freed = {}
+    for (row, (record, left_ms)), entry in zip(
+        left.items(), entries.picked(ints(left)), strict=True
+    ):
+        kept = _without_free_part(entry, record, left_ms, terms, present)
+        if kept is not entry:
+            freed[row] = entry, kept
+    return freed
+
+
+def _kept_of(entries: EntryColumns, freed: Mapping[int, tuple[Entry, Entry]]) -> EntryColumns:
+    """Return the entries without what is freed; those of which nothing is left are taken out."""
+    return entries.changed(
+        {row: kept if kept.intervals else None for row, (_, kept) in freed.items()}
+    )
 
 
 def _without_free_part(

@@ -12,8 +12,8 @@ from itertools import repeat
 import numpy as np
 
 from balancer.core.columns import Ints, ints, zeros
+from balancer.core.entry_columns import EntryColumns
 from balancer.core.model import MemberRecord
-from balancer.core.pieces import NO_ENTRY, Pieces, safe_points_of
 from worker_sdk.wire.distribution import DestinationShares, Document, Member
 from worker_sdk.wire.shares import POINTS
 
@@ -22,8 +22,8 @@ def shares_fit(document: Document) -> list[str]:
     """Check that intervals of entries and holds are within a whole and do not overlap."""
     faults = []
     for shares in document.destinations:
-        name, entries = shares.terms.destination, shares.entries
-        pieces = Pieces.of(entries)
+        name, entries = shares.terms.destination, EntryColumns.of(shares.entries)
+        pieces = entries.pieces
         start = np.concatenate((pieces.start, ints(hold.start for hold in shares.holds)))
         end = np.concatenate((pieces.end, ints(hold.end for hold in shares.holds)))
         order = np.lexsort((end, start))
@@ -35,11 +35,11 @@ def shares_fit(document: Document) -> list[str]:
                 faults.append(f"{name}: [{start[row]}, {end[row]}) is no interval of points")
             else:
                 faults.append(f"{name}: intervals overlap at {start[row]}")
-        if len(shares.by_member) != len(entries):
+        if len(set(entries.members)) != len(entries):
             faults.append(f"{name}: a member has two entries")
         faults.extend(
-            f"{name}: safe points of {entries[row].host} pass its share"
-            for row in np.flatnonzero(safe_points_of(entries) > pieces.points()).tolist()
+            f"{name}: safe points of {entries.members[row][0]} pass its share"
+            for row in np.flatnonzero(entries.safe_points > pieces.points()).tolist()
         )
     return faults
 
@@ -153,9 +153,12 @@ def promises_kept(
     for shares in document.destinations:
         if shares.terms.destination != destination:
             continue
-        entries = list(map(shares.by_member.get, members, repeat(NO_ENTRY)))
-        has_entry = np.fromiter(map(shares.by_member.__contains__, members), np.bool_)
-        kept = np.where(has_entry, Pieces.of(entries).longest(), needed)
+        entries = EntryColumns.of(shares.entries)
+        row_of = dict(zip(entries.members, range(len(entries)), strict=True))
+        row = ints(map(row_of.get, members, repeat(-1)))
+        has_entry = row >= 0
+        kept = needed.copy()
+        kept[has_entry] = entries.pieces.longest()[row[has_entry]]
         holds = sorted(hold.end - hold.start for hold in shares.holds)
         without_entry = sorted(needed[~has_entry & (needed > 0)].tolist())
         faults = [

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import repeat
 
 import numpy as np
 
-from balancer.core.columns import SMALL, Flags, Ints, ints, kind_for, zeros
-from balancer.core.pieces import NO_ENTRY, Pieces, safe_points_of
-from worker_sdk.wire.distribution import DestinationShares, Entry, Hold, Member
+from balancer.core.columns import SMALL, Ints, ints, kind_for, zeros
+from balancer.core.entry_columns import EntryColumns
+from balancer.core.pieces import Pieces
+from worker_sdk.wire.distribution import DestinationShares, Hold, Member
 from worker_sdk.wire.shares import POINTS, Interval, interval_permits, rotation_points
 
 
@@ -25,36 +25,32 @@ class Standing:
 
     Attributes:
         members: whose row is which.
-        entries: of each; `NO_ENTRY` for none.
-        start, end: its first interval; -1 for none.
-        count: how many intervals it has.
-        points: of all of them.
+        start: of its first interval; -1 for none.
+        points: of all of its intervals.
     """
 
     members: Sequence[Member]
-    entries: Sequence[Entry]
     start: Ints
-    end: Ints
-    count: Ints
     points: Ints
 
     @classmethod
-    def of(cls, members: Sequence[Member], entry_of: Mapping[Member, Entry]) -> Standing:
-        """Look ``members`` up among the entries of a line."""
-        entries = list(map(entry_of.get, members, repeat(NO_ENTRY)))
-        pieces = Pieces.of(entries)
-        return cls(members, entries, *pieces.firsts(), pieces.count, pieces.points())
+    def of(
+        cls, members: Sequence[Member], rows: Mapping[Member, int], entries: EntryColumns
+    ) -> Standing:
+        """Look ``members``, whose rows ``rows`` tells, up among the entries of a line."""
+        row = entries.rows_in(rows)
+        is_known = row >= 0
+        row = row[is_known]
+        start, points = zeros(len(members)) - 1, zeros(len(members))
+        start[row] = entries.pieces.firsts()[is_known]
+        points[row] = entries.pieces.points()[is_known]
+        return cls(members, start, points)
 
     def order(self) -> Ints:
         """Return the rows by where they lie, so that little moves; new ones last, by name."""
-        known = np.flatnonzero(self.count)
-        new = sorted(np.flatnonzero(self.count == 0).tolist(), key=self.members.__getitem__)
+        known = np.flatnonzero(self.start >= 0)
+        new = sorted(np.flatnonzero(self.start < 0).tolist(), key=self.members.__getitem__)
         return np.concatenate((known[np.argsort(self.start[known], kind="stable")], ints(new)))
-
-    def is_same(self, layout: Layout, safe_points: Ints) -> Flags:
-        """Say whose entry already is what the layout and these safe points make of it."""
-        lies_same = (self.start == layout.start) & (self.end == layout.end) & (self.count == 1)
-        return np.asarray(lies_same & (safe_points_of(self.entries) == safe_points))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -157,21 +153,18 @@ def lay_holds(holds: Mapping[Member, tuple[int, int]], offset: int) -> tuple[tup
     return tuple(laid), offset
 
 
-def free_gaps(entries: Iterable[Entry], holds: Iterable[Hold]) -> list[Interval]:
-    """Return the points that no entry and no hold has, ascending."""
-    taken = sorted(
-        [interval for entry in entries for interval in entry.intervals]
-        + [(hold.start, hold.end) for hold in holds]
-    )
-    gaps: list[Interval] = []
-    position = 0
-    for start, end in taken:
-        if start > position:
-            gaps.append((position, start))
-        position = max(position, end)
-    if position < POINTS:
-        gaps.append((position, POINTS))
-    return gaps
+def free_gaps(taken: Iterable[Pieces], holds: Iterable[Hold]) -> list[Interval]:
+    """Return the points that no entry's pieces and no hold has, ascending."""
+    laid = list(holds)
+    parts = list(taken)
+    start = np.concatenate([*(part.start for part in parts), ints(hold.start for hold in laid)])
+    end = np.concatenate([*(part.end for part in parts), ints(hold.end for hold in laid)])
+    order = np.argsort(start, kind="stable")
+    # Up to where all is looked at: before the first, before each, and after the last.
+    position = np.maximum.accumulate(np.concatenate((zeros(1), end[order])))
+    following = np.concatenate((start[order], zeros(1) + POINTS))
+    rows = np.flatnonzero(following > position)
+    return list(zip(position[rows].tolist(), following[rows].tolist(), strict=True))
 
 
 def take_slice(gaps: list[Interval], points: int) -> Interval | None:
@@ -190,10 +183,10 @@ def take_slice(gaps: list[Interval], points: int) -> Interval | None:
 
 def with_further(line: DestinationShares, given: Mapping[Member, Interval]) -> DestinationShares:
     """Return the line in which members have the given intervals beside those that they had."""
-    entries = tuple(
-        replace(entry, intervals=tuple(sorted((*entry.intervals, given[entry.member]))))
-        if entry.member in given
-        else entry
-        for entry in line.entries
-    )
-    return replace(line, entries=entries)
+    entries = EntryColumns.of(line.entries)
+    rows = ints(row for row, member in enumerate(entries.members) if member in given)
+    changes = {
+        row: replace(entry, intervals=tuple(sorted((*entry.intervals, given[entry.member]))))
+        for row, entry in zip(rows.tolist(), entries.picked(rows), strict=True)
+    }
+    return replace(line, entries=entries.changed(changes))

@@ -8,18 +8,18 @@ on; both to the same level. Knows nothing of newcomers and of other windows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from balancer.core.allocation.claims import waterfill
-from balancer.core.columns import Ints, ints, kind_for, points_of, zeros
+from balancer.core.columns import Ints, kind_for, points_of, zeros
 from balancer.core.demand import Accounts
+from balancer.core.heard import Heard
 from balancer.core.layout import take_slice, with_further
-from balancer.core.model import Usage
-from worker_sdk.wire.distribution import DestinationShares, Entry, Member
-from worker_sdk.wire.shares import Interval, points_for_permits, share_points
+from worker_sdk.wire.distribution import DestinationShares, Member, Terms
+from worker_sdk.wire.shares import Interval, points_for_permits
 
 LOANS_MAX = 7
 """So many further intervals a member may have."""
@@ -33,47 +33,45 @@ class Wants:
     """Who has run out.
 
     Attributes:
-        entries: theirs.
+        members: who.
         asked: points beyond their share for what was asked for already.
         at_rate: points beyond it if that goes on to the window's end; at least ``asked``.
         spare_points: are left for newcomers.
     """
 
-    entries: list[Entry]
+    members: Sequence[Member]
     asked: Ints
     at_rate: Ints
     spare_points: int
 
 
-def wants_of(
-    line: DestinationShares, live: Mapping[Member, Usage], *, spare_points: int, present: int
-) -> Wants:
+def wants_of(terms: Terms, heard: Heard, *, spare_points: int, present: int) -> Wants:
     """Return who has run out in the present window, by accounts of nothing but that.
 
     Args:
-        line: of the newest document; nothing is lent where it does not cover the present window.
-        live: live members' newest accounts.
+        terms: of the newest document's line; nothing is lent where it does not cover the present
+            window.
+        heard: its entries, and live members' newest accounts.
         spare_points: what is left for newcomers.
         present: index of the present window.
     """
-    capacity, window_ms = line.terms.capacity, line.terms.window_seconds * 1000
-    entries = [
-        entry
-        for entry in line.entries
-        if (account := live.get(entry.member)) is not None
-        and present * window_ms <= account.from_ms < account.instant_ms
-        and len(entry.intervals) <= LOANS_MAX
-    ]
-    if not line.terms.covers(present) or capacity <= 0:
-        entries = []
-    accounts = Accounts.of([live[entry.member] for entry in entries], window_ms)
-    shares = ints(share_points(entry.intervals) for entry in entries)
+    capacity, window_ms = terms.capacity, terms.window_seconds * 1000
+    from_ms, instant_ms = heard.accounts.column("from_ms"), heard.accounts.column("instant_ms")
+    is_of_window = (present * window_ms <= from_ms) & (from_ms < instant_ms)
+    may_borrow = (heard.account >= 0) & (heard.entries.pieces.count <= LOANS_MAX)
+    rows = np.flatnonzero(may_borrow)
+    rows = rows[is_of_window[heard.account[rows]]]
+    if not terms.covers(present) or capacity <= 0:
+        rows = rows[:0]
+    accounts = Accounts.of(heard.accounts_of(rows), window_ms)
+    shares = heard.entries.pieces.points()[rows]
     asked = np.minimum(accounts.used + accounts.denied, capacity)
     counted_ms = np.maximum(accounts.span_ms, max(1, window_ms // SHORTEST_PART))
     rate = asked.astype(kind_for(capacity * window_ms)) * window_ms // counted_ms
     at_once = np.maximum(points_of(asked, capacity) - shares, 0)
     at_rate = np.maximum(points_of(rate, capacity) - shares, at_once)
-    return Wants(entries, at_once, at_rate, spare_points)
+    members = [heard.entries.members[row] for row in rows.tolist()]
+    return Wants(members, at_once, at_rate, spare_points)
 
 
 def lend(line: DestinationShares, gaps: list[Interval], wants: Wants) -> DestinationShares:
@@ -93,6 +91,6 @@ def lend(line: DestinationShares, gaps: list[Interval], wants: Wants) -> Destina
         interval = take_slice(gaps, wanted)
         if interval is None or interval[1] - interval[0] < least:
             break
-        given[wants.entries[row].member] = interval
+        given[wants.members[row]] = interval
         budget -= interval[1] - interval[0]
     return with_further(line, given)

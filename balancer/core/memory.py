@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import compress, filterfalse
+from itertools import compress, repeat
 from typing import Any, Final
 
 import numpy as np
@@ -76,17 +76,28 @@ class Trails:
     round_number: int = 0
 
     def follow(self, members: Iterable[Member]) -> Trails:
-        """Return the trails of exactly ``members``: known ones first, in their order here.
+        """Return what `followed` does, for members of whom nobody asks where they stood."""
+        return self.followed(list(dict.fromkeys(members)))[0]
 
-        New ones follow in the order given, with what was remembered of them or of one of the same
-        host that is not live, if anything.
+    def followed(self, members: Sequence[Member]) -> tuple[Trails, Ints]:
+        """Return the trails of exactly ``members``, and the place in ``members`` of each row.
+
+        Known ones come first, in their order here. New ones follow in the order given, with what
+        was remembered of them or of one of the same host that is not live, if anything.
+
+        Args:
+            members: each once.
         """
-        wanted = members if isinstance(members, dict) else dict.fromkeys(members)
-        if len(wanted) == len(self.members) and all(map(wanted.__contains__, self.members)):
-            return self
-        stays = np.fromiter(map(wanted.__contains__, self.members), np.bool_)
+        place_of = dict(zip(members, range(len(members)), strict=True))
+        place = ints(map(place_of.get, self.members, repeat(-1)))
+        stays = place >= 0
+        is_new = np.ones(len(members), dtype=np.bool_)
+        is_new[place[stays]] = False
+        if stays.all() and not is_new.any():
+            return self, place
         kept = tuple(compress(self.members, stays.tolist()))
-        new = list(filterfalse(set(kept).__contains__, wanted))
+        new_places = np.flatnonzero(is_new)
+        new = [members[number] for number in new_places.tolist()]
         chosen = np.concatenate((np.flatnonzero(stays), zeros(len(new)) - 1))
         resting = {**self.resting, **self._rests(np.flatnonzero(~stays).tolist())}
         followed = Trails(
@@ -104,7 +115,7 @@ class Trails:
         for row, rested in list(followed._remembered(new, len(kept))):
             followed._wake(row, resting.pop(rested))
         followed._take_over_peaks()
-        return followed
+        return followed, np.concatenate((place[stays], new_places))
 
     def _take_over_peaks(self) -> None:
         """Let one of the same host know the peak of a member that just came to rest.

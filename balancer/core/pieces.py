@@ -7,20 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
-from operator import attrgetter
-from typing import Final
+from itertools import accumulate, chain, pairwise
 
 import numpy as np
 
 from balancer.core.columns import Ints, ints, zeros
-from worker_sdk.wire.distribution import Entry
-
-NO_ENTRY: Final = Entry("", "", (), 0)
-"""Stands in a row of whoever has no entry."""
-
-_intervals_of = attrgetter("intervals")
-_safe_points_of = attrgetter("safe_points")
+from worker_sdk.wire.shares import Interval
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,34 +29,67 @@ class Pieces:
     count: Ints
 
     @classmethod
-    def of(cls, entries: Sequence[Entry]) -> Pieces:
-        """Return the intervals of ``entries``."""
-        intervals = list(map(_intervals_of, entries))
+    def of(cls, intervals: Sequence[Sequence[Interval]]) -> Pieces:
+        """Return the intervals of entries."""
         bounds = ints(chain.from_iterable(chain.from_iterable(intervals)))
         return cls(bounds[0::2], bounds[1::2], ints(map(len, intervals)))
 
-    def firsts(self) -> tuple[Ints, Ints]:
-        """Return start and end of each entry's first interval; -1 where it has none."""
+    def are_single(self) -> bool:
+        """Say whether each entry has one interval."""
+        return len(self.start) == len(self.count) and bool((self.count == 1).all())
+
+    def intervals(self) -> Iterable[tuple[Interval, ...]]:
+        """Return the intervals of each entry as values."""
+        pieces: list[Interval] = list(zip(self.start.tolist(), self.end.tolist(), strict=True))
+        if self.are_single():
+            return zip(pieces, strict=True)
+        bounds = pairwise(accumulate(self.count.tolist(), initial=0))
+        return (tuple(pieces[first:last]) for first, last in bounds)
+
+    def picked(self, rows: Ints) -> Pieces:
+        """Return the intervals of these entries, in this order."""
+        if self.are_single():
+            return Pieces(self.start[rows], self.end[rows], self.count[rows])
+        count = self.count[rows]
+        until = np.cumsum(count)
+        # Of each entry the first row here, less the first row there; then on by one an interval.
+        shift = (np.cumsum(self.count) - self.count)[rows] - (until - count)
+        chosen = np.arange(int(until[-1]) if len(until) else 0) + np.repeat(shift, count)
+        return Pieces(self.start[chosen], self.end[chosen], count)
+
+    def owners(self) -> Ints:
+        """Return whose each interval is, as a row of an entry."""
+        return np.repeat(np.arange(len(self.count)), self.count)
+
+    def firsts(self) -> Ints:
+        """Return where each entry's first interval starts; -1 where it has none."""
+        if self.are_single():
+            return self.start
         has = self.count > 0
-        row = (np.cumsum(self.count) - self.count)[has]
-        start, end = zeros(len(has)) - 1, zeros(len(has)) - 1
-        start[has], end[has] = self.start[row], self.end[row]
-        return start, end
+        start = zeros(len(has)) - 1
+        start[has] = self.start[(np.cumsum(self.count) - self.count)[has]]
+        return start
 
     def points(self) -> Ints:
         """Return the points that each entry's intervals cover together."""
+        if self.are_single():
+            return np.asarray(self.end - self.start)
         until = np.concatenate((zeros(1), np.cumsum(self.end - self.start)))
         row = np.cumsum(self.count)
         return np.asarray(until[row] - until[row - self.count])
 
     def longest(self) -> Ints:
         """Return the length of each entry's longest interval; 0 where it has none."""
+        if self.are_single():
+            return np.asarray(self.end - self.start)
         longest = zeros(len(self.count))
-        owner = np.repeat(np.arange(len(self.count)), self.count)
-        np.maximum.at(longest, owner, self.end - self.start)
+        np.maximum.at(longest, self.owners(), self.end - self.start)
         return longest
 
-
-def safe_points_of(entries: Iterable[Entry]) -> Ints:
-    """Return the safe points of each entry."""
-    return ints(map(_safe_points_of, entries))
+    def is_same(self, other: Pieces) -> bool:
+        """Say whether the intervals are the same."""
+        return (
+            np.array_equal(self.count, other.count)
+            and np.array_equal(self.start, other.start)
+            and np.array_equal(self.end, other.end)
+        )

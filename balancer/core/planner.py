@@ -21,18 +21,11 @@ from dataclasses import dataclass, field, replace
 from balancer.core import invariants
 from balancer.core.destination_plan import plan_destination
 from balancer.core.early import Lacking, Newcomers, amend, wants_more
+from balancer.core.heard import Heard
 from balancer.core.lending import Wants, wants_of
 from balancer.core.lineage import Lineage, lineage_of, still_needed
 from balancer.core.memory import Memory, Trails, bounded
-from balancer.core.model import (
-    Destination,
-    MemberRecord,
-    Plan,
-    Policy,
-    RoundKind,
-    Snapshot,
-    Usage,
-)
+from balancer.core.model import Destination, MemberRecord, Plan, Policy, RoundKind, Snapshot
 from balancer.core.reasons import ReasonColumns, Reasons
 from balancer.core.reservations import Promises, gives_permits, oldest_epochs
 from balancer.core.usage_columns import UsageColumns, UsageTable
@@ -191,12 +184,7 @@ def _early_line(
         work.changed = True
         windows = (present, until_window)
         return _planned(work, destination, before, windows, notes_demand=False)
-    live = {account.member: account for account in work.accounts(destination)}
-    have = {entry.member for entry in before.entries}
-    newcomers = sorted(
-        (member for member in live if member not in have),
-        key=lambda member: (live[member].seen_ms, member),
-    )
+    heard = Heard.of(before.entries, work.accounts(destination))
     first = max(present, before.terms.from_window)
     others = [
         line
@@ -205,8 +193,8 @@ def _early_line(
     ]
     amended = amend(
         before,
-        Newcomers(newcomers, len(live)),
-        _lacking(work, destination.policy, before, live),
+        Newcomers(heard.newcomers(), len(heard.accounts)),
+        _lacking(work, destination.policy, before.terms, heard),
         work.members,
         others=others,
         present=present,
@@ -216,18 +204,15 @@ def _early_line(
     return amended
 
 
-def _lacking(
-    work: _Round, policy: Policy, before: DestinationShares, live: Mapping[Member, Usage]
-) -> Lacking | Wants:
+def _lacking(work: _Round, policy: Policy, terms: Terms, heard: Heard) -> Lacking | Wants:
     """Return who is to get more than it has by an early round."""
     spare_points = policy.newcomer_reserve_points
-    window_ms = before.terms.window_seconds * 1000
     if work.snapshot.learning:
         return Lacking([], spare_points)
     if policy.lend_points:
-        present = work.now_ms // window_ms
-        return wants_of(before, live, spare_points=spare_points, present=present)
-    return Lacking(wants_more(before, live, window_ms), spare_points)
+        present = work.now_ms // (terms.window_seconds * 1000)
+        return wants_of(terms, heard, spare_points=spare_points, present=present)
+    return Lacking(wants_more(terms, heard), spare_points)
 
 
 def _round_end(work: _Round, from_window: int, window_ms: int, round_windows: int) -> int:

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import filterfalse, repeat
+from itertools import repeat
 from operator import attrgetter
 from typing import Final
 
 import numpy as np
 
 from balancer.core.columns import LARGE, Ints, ints, kind_for, points_of, total, zeros
+from balancer.core.entry_columns import EntryColumns
 from balancer.core.model import MemberRecord
-from balancer.core.pieces import NO_ENTRY, safe_points_of
 from worker_sdk.wire.distribution import DestinationShares, Document, Member, Terms
 from worker_sdk.wire.limits import EPOCH_MAX
-from worker_sdk.wire.shares import POINTS, safe_permits
+from worker_sdk.wire.shares import POINTS
 
 _NOTHING: Final = (0, 0)
 
@@ -119,32 +119,32 @@ def reserved_permits(
         start_ms: start of the first window planned.
         window_ms: length of a window.
     """
-    members = list(live)
-    oldest_of_row = ints(map(oldest.get, members, repeat(0)))
-    permits = zeros(len(members))
+    oldest_of_row = ints(map(oldest.get, live, repeat(0)))
+    permits = zeros(len(live))
     others: dict[Member, tuple[int, int]] = {}
     last_until_ms = 0
     for promised in promises:
         until_ms, capacity = promised.until_ms, promised.line.terms.capacity
         if start_ms + window_ms > until_ms:
             continue
-        entry_of = promised.line.by_member
+        entries = EntryColumns.of(promised.line.entries)
+        given = entries.safe_points.astype(kind_for(capacity * POINTS)) * capacity // POINTS
+        row_of = entries.rows_in(live)
+        may_spend = np.flatnonzero((row_of >= 0) & (given > 0))
         # Most have acknowledged the newest, so that an older document concerns few.
-        rows = np.flatnonzero(oldest_of_row <= promised.epoch)
-        holders = map(members.__getitem__, rows.tolist())
-        safe_points = safe_points_of(map(entry_of.get, holders, repeat(NO_ENTRY)))
-        given = safe_points.astype(kind_for(capacity * POINTS)) * capacity // POINTS
-        permits[rows] = np.maximum(permits[rows], given)
-        if given.any():
+        may_spend = may_spend[oldest_of_row[row_of[may_spend]] <= promised.epoch]
+        rows = row_of[may_spend]
+        permits[rows] = np.maximum(permits[rows], given[may_spend])
+        if len(rows):
             last_until_ms = max(last_until_ms, until_ms)
-        for member in filterfalse(live.__contains__, entry_of):
+        for place in np.flatnonzero((row_of < 0) & (given > 0)).tolist():
+            member = entries.members[place]
             if oldest.get(member, 0) > promised.epoch:
                 continue
-            may_spend = safe_permits(capacity, entry_of[member].safe_points)
-            if may_spend:
-                known_permits, known_until_ms = others.get(member, _NOTHING)
-                others[member] = (max(known_permits, may_spend), max(known_until_ms, until_ms))
-                last_until_ms = max(last_until_ms, until_ms)
+            known_permits, known_until_ms = others.get(member, _NOTHING)
+            most = max(known_permits, int(given[place]))
+            others[member] = (most, max(known_until_ms, until_ms))
+            last_until_ms = max(last_until_ms, until_ms)
     return Reserved(permits, others, last_until_ms)
 
 

@@ -14,7 +14,7 @@ from typing import Final, overload
 
 import numpy as np
 
-from balancer.core.columns import SMALL, Ints, ints
+from balancer.core.columns import Ints, ints
 from balancer.core.model import Usage
 from worker_sdk.wire.distribution import Member
 
@@ -69,18 +69,11 @@ class UsageColumns(Sequence[Usage]):
         """Return all of them by name."""
         return dict(zip(NUMBERS, self.table, strict=True))
 
-    def picked(self, rows: Ints) -> UsageColumns:
-        """Return these rows, in this order."""
-        members = self.members
-        return UsageColumns(
-            self.destination, [members[row] for row in rows.tolist()], self.table[:, rows]
-        )
-
-    def in_order(self, rows: Mapping[Member, int]) -> UsageColumns:
-        """Return the rows of the same members, each in the row that ``rows`` tells."""
-        row_of = np.empty(len(rows), dtype=SMALL)
-        row_of[ints(map(rows.__getitem__, self.members))] = np.arange(len(self.members))
-        return UsageColumns(self.destination, list(rows), self.table[:, row_of])
+    def picked(self, rows: Ints, members: Sequence[Member] | None = None) -> UsageColumns:
+        """Return these rows, in this order; ``members`` are theirs, if somebody has them."""
+        if members is None:
+            members = [self.members[row] for row in rows.tolist()]
+        return UsageColumns(self.destination, members, self.table[:, rows])
 
     def live(self, oldest_ms: int, gone: Collection[Member]) -> UsageColumns:
         """Return the rows that are newer than ``oldest_ms`` of members that are not gone."""

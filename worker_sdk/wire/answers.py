@@ -13,14 +13,12 @@ from typing import Final
 from worker_sdk.errors import RejectReason, WireError
 from worker_sdk.wire.distribution import (
     Document,
-    Entry,
     OwnShare,
     Terms,
-    decode_intervals,
-    decode_safe_points,
     decode_terms,
     encode_terms,
 )
+from worker_sdk.wire.entries import Entry, decode_intervals, decode_safe_points
 from worker_sdk.wire.limits import (
     ANSWER_DESTINATIONS_MAX,
     ANSWER_INSTANCES_MAX,

@@ -10,13 +10,14 @@ epoch speaks for all of them; a destination that a round left alone stands in it
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
 from worker_sdk.errors import RejectReason, WireError
 from worker_sdk.wire.compression import gunzip_bytes, gzip_bytes
+from worker_sdk.wire.entries import Entry, Heads, Member, decode_entry, entry_lines
 from worker_sdk.wire.limits import (
     DESTINATION_HOLDS_MAX,
     DESTINATION_LINE_MAX_BYTES,
@@ -24,7 +25,6 @@ from worker_sdk.wire.limits import (
     DOCUMENT_COMPRESSED_MAX_BYTES,
     DOCUMENT_DESTINATIONS_MAX,
     DOCUMENT_MAX_BYTES,
-    ENTRY_INTERVALS_MAX,
     EPOCH_MAX,
     INSTANT_MAX_MS,
     MEMBER_LINE_MAX_BYTES,
@@ -42,18 +42,40 @@ from worker_sdk.wire.strict import (
     as_list,
     as_name,
     as_object,
+    as_utf8,
     check_name,
     check_version,
     dump_json,
     parse_json,
 )
 
+__all__ = [
+    "CLOSED",
+    "GUARD_MAX_MS",
+    "PERMILLE",
+    "WINDOW_MAX",
+    "DestinationShares",
+    "Document",
+    "Entry",
+    "Hold",
+    "Member",
+    "OnExpiry",
+    "OwnShare",
+    "Pacing",
+    "Terms",
+    "decode_document",
+    "decode_terms",
+    "encode_document",
+    "encode_terms",
+    "read_own_shares",
+]
+
 PERMILLE: Final = 1000
 WINDOW_MAX: Final = INSTANT_MAX_MS // 1000
 GUARD_MAX_MS: Final = 60_000
 
-Member = tuple[str, str]
-"""(host, instance)."""
+_LEVEL: Final = 1
+"""Of compression: the next two take twice the time for a file no smaller."""
 
 
 class Pacing(StrEnum):
@@ -111,21 +133,6 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One member's part: disjoint intervals in ascending order, and its safe points."""
-
-    host: str
-    instance: str
-    intervals: tuple[Interval, ...]
-    safe_points: int
-
-    @property
-    def member(self) -> Member:
-        """(host, instance)."""
-        return (self.host, self.instance)
-
-
-@dataclass(frozen=True, slots=True)
 class Hold:
     """Points kept back until an instant for somebody who may still be spending them."""
 
@@ -136,11 +143,17 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class DestinationShares:
-    """A destination's part of a document."""
+    """A destination's part of a document.
+
+    Attributes:
+        terms: what is said of the destination as a whole.
+        holds: points kept back.
+        entries: of its members; a sequence that is equal to the tuple of the same entries.
+    """
 
     terms: Terms
     holds: tuple[Hold, ...]
-    entries: tuple[Entry, ...]
+    entries: Sequence[Entry]
     _entry_of: dict[Member, Entry] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -189,11 +202,15 @@ class OwnShare:
 
 
 def encode_document(document: Document) -> bytes:
-    """Return the document as the bytes of its file; equal documents give equal bytes."""
-    return gzip_bytes(b"".join(_document_lines(document)), level=3)
+    """Return the document as the bytes of its file; equal documents give equal bytes.
+
+    Raises:
+        WireError: BAD_NAME where a name is not UTF-8 (a lone surrogate).
+    """
+    return gzip_bytes(b"".join(_document_parts(document)), level=_LEVEL)
 
 
-def _document_lines(document: Document) -> Iterator[bytes]:
+def _document_parts(document: Document) -> Iterator[bytes]:
     header: dict[str, object] = {
         "v": WIRE_VERSION,
         "shard": document.shard,
@@ -202,13 +219,12 @@ def _document_lines(document: Document) -> Iterator[bytes]:
         "valid_until_ms": document.valid_until_ms,
     }
     yield dump_json(header) + b"\n"
+    heads = Heads()
     for shares in document.destinations:
         holds = [[hold.start, hold.end, hold.until_ms] for hold in shares.holds]
         line = {**encode_terms(shares.terms), "holds": holds, "members": len(shares.entries)}
         yield dump_json({"destination": shares.terms.destination, **line}) + b"\n"
-        for entry in shares.entries:
-            row = [entry.host, entry.instance, entry.intervals, entry.safe_points]
-            yield dump_json(row) + b"\n"
+        yield as_utf8(entry_lines(shares.entries, heads))
 
 
 def encode_terms(terms: Terms) -> dict[str, object]:
@@ -263,42 +279,6 @@ def _decode_on_expiry(value: object) -> OnExpiry:
         permille=as_int(line.get("permille"), "permille", least=0, most=PERMILLE),
         for_ms=as_int(line.get("for_ms"), "for_ms", least=0, most=SPAN_MAX_MS),
     )
-
-
-def decode_intervals(value: object) -> tuple[Interval, ...]:
-    """Return ascending, disjoint, non-empty intervals within the points.
-
-    Raises:
-        WireError: where they are not.
-    """
-    intervals: list[Interval] = []
-    last_end = 0
-    for item in as_list(value, "intervals", most=ENTRY_INTERVALS_MAX):
-        pair = as_list(item, "an interval", most=2)
-        if len(pair) != 2:
-            raise WireError(RejectReason.BAD_FIELD, "an interval has no two ends")
-        start = as_int(pair[0], "an interval's start", least=last_end, most=POINTS)
-        end = as_int(pair[1], "an interval's end", least=start + 1, most=POINTS)
-        intervals.append((start, end))
-        last_end = end
-    return tuple(intervals)
-
-
-def decode_safe_points(value: object) -> int:
-    """Return safe points.
-
-    Raises:
-        WireError: where they are no integer within the points.
-    """
-    return as_int(value, "safe", least=0, most=POINTS)
-
-
-def _decode_entry(line: bytes) -> Entry:
-    row = as_list(parse_json(line), "a member", most=16)
-    if len(row) < 4:
-        raise WireError(RejectReason.BAD_FIELD, "a member has no four items")
-    host, instance = as_name(row[0], "host"), as_name(row[1], "instance")
-    return Entry(host, instance, decode_intervals(row[2]), decode_safe_points(row[3]))
 
 
 def _decode_holds(value: object) -> tuple[Hold, ...]:
@@ -358,10 +338,16 @@ class _Lines:
             yield decode_terms(value, name), _decode_holds(value.get("holds")), members
 
 
-def decode_document(body: bytes) -> Document:
+def decode_document(
+    body: bytes, *, gather: Callable[[Iterable[Entry]], Sequence[Entry]] = tuple
+) -> Document:
     """Return the whole document in ``body``, the bytes of its file.
 
     Only its form is checked; whether the shares sum to at most a whole is the planner's invariant.
+
+    Args:
+        body: the file.
+        gather: makes a destination's entries into what is kept of them.
 
     Raises:
         WireError: where the bytes are no document.
@@ -369,7 +355,7 @@ def decode_document(body: bytes) -> Document:
     lines = _Lines(body)
     destinations: list[DestinationShares] = []
     for terms, holds, members in lines.destinations():
-        entries = tuple(_decode_entry(lines.take_member()) for _ in range(members))
+        entries = gather(decode_entry(lines.take_member()) for _ in range(members))
         destinations.append(DestinationShares(terms, holds, entries))
     dates = (lines.published_at_ms, lines.valid_until_ms)
     return Document(lines.shard, lines.epoch, *dates, tuple(destinations))
@@ -393,7 +379,7 @@ def read_own_shares(body: bytes, host: str, instance: str) -> tuple[OwnShare, ..
         for _ in range(members):
             line = lines.take_member()
             if line.startswith(prefix):
-                entry = _decode_entry(line)
+                entry = decode_entry(line)
                 intervals, safe_points = entry.intervals, entry.safe_points
         dates = (lines.published_at_ms, lines.valid_until_ms)
         shares.append(OwnShare(lines.shard, lines.epoch, *dates, terms, intervals, safe_points))

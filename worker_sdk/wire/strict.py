@@ -185,7 +185,15 @@ def dump_json(value: object) -> bytes:
     Raises:
         WireError: BAD_NAME where a text is not UTF-8 (a lone surrogate).
     """
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return as_utf8(json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False))
+
+
+def as_utf8(text: str) -> bytes:
+    """Return ``text`` as UTF-8.
+
+    Raises:
+        WireError: BAD_NAME where it is none (a lone surrogate).
+    """
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError as error:

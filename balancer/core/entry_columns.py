@@ -1,0 +1,137 @@
+"""Entries of a line as columns: how a document speaks of a million of them.
+
+Decides nothing; an entry becomes a value only when somebody looks at it. Whoever goes over all of
+them reads the columns: `EntryColumns.of` tells those of any line, whether it was planned or read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from operator import attrgetter
+from typing import overload
+
+import numpy as np
+
+from balancer.core.columns import Ints, ints
+from balancer.core.pieces import Pieces
+from worker_sdk.wire.distribution import Entry, Member
+from worker_sdk.wire.entries import Columns
+
+_member_of = attrgetter("host", "instance")
+_intervals_of = attrgetter("intervals")
+_safe_points_of = attrgetter("safe_points")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EntryColumns(Sequence[Entry]):
+    """Entries of one line, one row each, in the order of the line; nothing in it ever changes.
+
+    Attributes:
+        members: whose row is which.
+        pieces: their intervals.
+        safe_points: of each.
+    """
+
+    members: tuple[Member, ...]
+    pieces: Pieces
+    safe_points: Ints
+
+    @classmethod
+    def of(
+        cls, entries: Iterable[Entry], known: dict[Member, Member] | None = None
+    ) -> EntryColumns:
+        """Return the columns of ``entries``, themselves where they are some.
+
+        Args:
+            entries: any.
+            known: members, so that one stands only once in many lines; those missing are added.
+        """
+        if isinstance(entries, EntryColumns):
+            return entries
+        listed = list(entries)
+        members = list(map(_member_of, listed))
+        if known is not None:
+            members = list(map(known.setdefault, members, members))
+        intervals = list(map(_intervals_of, listed))
+        return cls(tuple(members), Pieces.of(intervals), ints(map(_safe_points_of, listed)))
+
+    def columns(self) -> Columns | None:
+        """Return them as the wire writes them; None where an entry has not just one interval."""
+        pieces = self.pieces
+        if not pieces.are_single():
+            return None
+        lists = (column.tolist() for column in (pieces.start, pieces.end, self.safe_points))
+        return Columns(self.members, *lists)
+
+    def rows_in(self, rows: Mapping[Member, int]) -> Ints:
+        """Return which of ``rows`` each member has; -1 for none."""
+        return ints(map(rows.get, self.members, repeat(-1)))
+
+    def picked(self, rows: Ints) -> EntryColumns:
+        """Return these rows, in this order."""
+        members = self.members
+        return EntryColumns(
+            tuple([members[row] for row in rows.tolist()]),
+            self.pieces.picked(rows),
+            self.safe_points[rows],
+        )
+
+    def changed(
+        self, changes: Mapping[int, Entry | None], more: Sequence[Entry] = ()
+    ) -> EntryColumns:
+        """Return the entries with some rows replaced, or taken out, and more at the end."""
+        if not changes and not more:
+            return self
+        added = EntryColumns.of(
+            [entry for entry in (*changes.values(), *more) if entry is not None]
+        )
+        order = np.arange(len(self))
+        place = len(self)
+        for row, entry in changes.items():
+            order[row] = -1 if entry is None else place
+            place += entry is not None
+        order = np.concatenate((order[order >= 0], np.arange(place, len(self) + len(added))))
+        pieces = (
+            np.concatenate((getattr(self.pieces, name), getattr(added.pieces, name)))
+            for name in ("start", "end", "count")
+        )
+        safe_points = np.concatenate((self.safe_points, added.safe_points))
+        joined = EntryColumns(self.members + added.members, Pieces(*pieces), safe_points)
+        return joined.picked(order)
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    @overload
+    def __getitem__(self, index: int) -> Entry: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> EntryColumns: ...
+
+    def __getitem__(self, index: int | slice) -> Entry | EntryColumns:
+        if isinstance(index, slice):
+            return self.picked(np.arange(len(self))[index])
+        return next(iter(self.picked(np.arange(len(self))[[index]])))
+
+    def __iter__(self) -> Iterator[Entry]:
+        safe_points: list[int] = self.safe_points.tolist()
+        for (host, instance), intervals, safe in zip(
+            self.members, self.pieces.intervals(), safe_points, strict=True
+        ):
+            yield Entry(host, instance, intervals, safe)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, EntryColumns):
+            return self is other or (
+                self.members == other.members
+                and self.pieces.is_same(other.pieces)
+                and np.array_equal(self.safe_points, other.safe_points)
+            )
+        if isinstance(other, tuple):
+            return tuple(self) == other
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
