@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from balancer.app import catalogue
 from balancer.app.safety import held_of
+from balancer.core.columns import total
+from balancer.core.entry_columns import EntryColumns
 from balancer.core.model import MemberRecord, Reason, RoundKind
+from balancer.core.reasons import parts_of, values_of
 from balancer.core.record import (
     LEFT,
     NEWCOMER,
@@ -170,9 +173,7 @@ def recorded(happened: Happened, *, members_max: int = DETAIL_MEMBERS_MAX) -> Re
     )
     if document is None:
         return Recorded(whole)
-    reasons: dict[str, list[Reason]] = {}
-    for reason in happened.reasons:
-        reasons.setdefault(reason.destination, []).append(reason)
+    reasons = parts_of(happened.reasons)
     before = _newest_lines(happened.before)
     groups = {record.member: record.group for record in happened.members if record.group}
     destinations: list[DestinationRecord] = []
@@ -206,17 +207,19 @@ def _destination(
     happened: Happened,
     document: Document,
     line: DestinationShares,
-    planned: Collection[Reason] | None,
+    planned: Sequence[Reason] | None,
 ) -> DestinationRecord:
     terms = line.terms
-    given = sum(share_points(entry.intervals) for entry in line.entries)
+    given = total(EntryColumns.of(line.entries).pieces.points())
     held = held_of(line).points
     told = planned if planned is not None else ()
-    levels = [reason.level_permits for reason in told if reason.level_permits is not None]
+    levels = [level for level in values_of(told, "level_permits") if level is not None]
     gains = [
-        max(0, reason.shadow_points - reason.share_points)
-        for reason in told
-        if reason.shadow_points is not None
+        max(0, shadow_points - share_points)
+        for shadow_points, share_points in zip(
+            values_of(told, "shadow_points"), values_of(told, "share_points"), strict=True
+        )
+        if shadow_points is not None
     ]
     return DestinationRecord(
         destination=terms.destination,
@@ -241,18 +244,21 @@ def _destination(
     )
 
 
-def _sum(planned: Collection[Reason] | None, name: str) -> int | None:
-    return None if planned is None else sum(getattr(reason, name) for reason in planned)
+def _sum(planned: Sequence[Reason] | None, name: str) -> int | None:
+    return None if planned is None else sum(values_of(planned, name))
 
 
 def _detail(
-    document: Document, line: DestinationShares, told: list[Reason], room: int, *, is_whole: bool
+    document: Document,
+    line: DestinationShares,
+    told: Sequence[Reason],
+    room: int,
+    *,
+    is_whole: bool,
 ) -> DetailRecord:
+    kept = told
     if len(told) > room:
-        by_size = sorted(told, key=lambda reason: -reason.share_points)
-        kept = by_size[: max(0, room)]
-    else:
-        kept = told
+        kept = sorted(told, key=lambda reason: -reason.share_points)[: max(0, room)]
     terms = line.terms
     return DetailRecord(
         destination=terms.destination,
@@ -263,13 +269,18 @@ def _detail(
         window_seconds=terms.window_seconds,
         capacity=terms.capacity,
         whole=is_whole,
-        reasons=tuple(kept),
+        reasons=tuple(kept) if isinstance(kept, list) else kept,
         left_out=len(told) - len(kept),
     )
 
 
-def _with_groups(detail: DetailRecord, groups: Mapping[Member, str | None]) -> DetailRecord:
-    own = tuple(groups.get((reason.host, reason.instance)) for reason in detail.reasons)
+def _with_groups(detail: DetailRecord, groups: Mapping[Member, str]) -> DetailRecord:
+    if not groups:
+        return detail
+    members = zip(
+        values_of(detail.reasons, "host"), values_of(detail.reasons, "instance"), strict=True
+    )
+    own = tuple(map(groups.get, members))
     return replace(detail, groups=own) if any(own) else detail
 
 

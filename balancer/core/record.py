@@ -185,7 +185,7 @@ class DetailRecord:
     window_seconds: int
     capacity: int
     whole: bool
-    reasons: tuple[Reason, ...]
+    reasons: Sequence[Reason]
     left_out: int = 0
     groups: tuple[str | None, ...] = ()
 

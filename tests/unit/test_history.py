@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from balancer.adapters.postgres.history import pack, unpack
 from balancer.app import catalogue, cycle, history
 from balancer.app.history import Happened, RoundHistory, recorded
 from balancer.core.memory import Memory
 from balancer.core.model import Destination, Plan, Policy, Reason, RoundKind, Snapshot, Strategy
+from balancer.core.reasons import REASON_FIELDS, ReasonColumns, Reasons, values_of
 from balancer.core.record import LEFT, NEWCOMER, SPAN_MS, TOPPED_UP, Recorded
+from balancer.core.usage_columns import NUMBERS, UsageColumns
 from balancer.errors import UnavailableError
 from tests.support.fakes_repository import FakeRepository
 from tests.support.recorded import reason, round_of
@@ -41,7 +46,7 @@ def entry(host: str, start: int, end: int, safe: int = 0) -> Entry:
 
 
 def happened(
-    after: Document, *before: Document, reasons: tuple[Reason, ...] = (), early: bool = False
+    after: Document, *before: Document, reasons: Sequence[Reason] = (), early: bool = False
 ) -> Happened:
     kind = RoundKind.EARLY if early else RoundKind.REGULAR
     return Happened(
@@ -115,6 +120,58 @@ def test_a_round_that_published_nothing_leaves_its_sentence_within_a_bound() -> 
     kept = recorded(Happened(3, RoundKind.REGULAR, "broken", T0, sentence="x" * 5_000))
     assert (kept.round.epoch, kept.round.outcome, len(kept.round.sentence)) == (0, "broken", 1_000)
     assert (kept.destinations, kept.details) == ((), ())
+
+
+# ---------------------------------------------------------------- by columns
+
+
+def planned_by_columns() -> ReasonColumns:
+    """Reasons as a plan tells them: what is alike, small, large, and of one value a round."""
+    members = tuple((f"h{number}", "i") for number in range(300))
+    numbers = np.arange(300)
+    accounts = UsageColumns("db", members, np.stack([numbers * 7] * len(NUMBERS)))
+    rules = ["level" if number % 2 else "asked" for number in range(300)]
+    columns = (numbers % 3, numbers * 10**9, numbers + 40_000, numbers * 0 + 5)
+    points = (numbers * 0 + 1, numbers, numbers * 3, numbers * 2)
+    return ReasonColumns("db", members, accounts, rules, *columns, *points, 12, None)
+
+
+def test_reasons_of_a_plan_are_values_where_they_are_looked_at() -> None:
+    told = planned_by_columns()
+    values = list(told)
+    assert len(told) == len(values) == 300
+    assert (told[7], told[-1], told[5:9]) == (values[7], values[-1], values[5:9])
+    with pytest.raises(IndexError):
+        told[300]
+    assert (values[7].host, values[7].used_permits, values[7].level_permits) == ("h7", 49, 12)
+    for name in REASON_FIELDS:
+        assert list(values_of(told, name)) == [getattr(reason, name) for reason in values]
+        assert values_of(told, name) == values_of(values, name)
+
+
+def test_what_is_kept_of_columns_is_what_is_kept_of_values() -> None:
+    told = planned_by_columns()
+    after = published(7, line("db", entry("a", 100, 106, 3)))
+    by_columns = recorded(happened(after, reasons=Reasons([told])))
+    by_values = recorded(happened(after, reasons=tuple(told)))
+    assert by_columns.destinations == by_values.destinations
+    (columns,), (values,) = by_columns.details, by_values.details
+    assert tuple(columns.reasons) == values.reasons
+    some = recorded(happened(after, reasons=Reasons([told])), members_max=3).details[0]
+    assert ([reason.host for reason in some.reasons], some.left_out) == (
+        ["h299", "h298", "h297"],
+        297,
+    )
+
+
+def test_columns_are_stored_so_that_the_same_values_are_read() -> None:
+    told = planned_by_columns()
+    (detail,) = recorded(happened(published(7, line("db")), reasons=Reasons([told]))).details
+    assert unpack("db", pack(detail)) == (tuple(told), ())
+    assert unpack("db", pack(detail), "h7") == ((told[7],), ())
+    as_values = replace(detail, reasons=tuple(told))
+    assert unpack("db", pack(as_values)) == (tuple(told), ())
+    assert len(pack(detail)) < len(pack(as_values))
 
 
 # ---------------------------------------------------------------- by real rounds

@@ -1,7 +1,8 @@
 """History on PostgreSQL: rounds, destinations and members, written at once and read by time.
 
 Decides how members are packed into one row: by columns, a column of equal values as one value, so
-that what is the same for all costs nothing and the rest compresses well. Knows no rule of keeping.
+that what is the same for all costs nothing, and numbers in as few bytes as hold the largest. Knows
+no rule of keeping.
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ from decimal import Decimal
 from typing import Any, Final
 
 import asyncpg
+import numpy as np
 
 from balancer.adapters.postgres.calls import CONNECT_SECONDS, Calls, translated
 from balancer.adapters.postgres.rows import columns
 from balancer.adapters.postgres.statements import STATEMENTS
 from balancer.core.model import Reason, RoundKind
+from balancer.core.packed import packed, unpacked
+from balancer.core.reasons import REASON_FIELDS, Column, column_of
 from balancer.core.record import (
     DestinationRecord,
     DetailRecord,
@@ -34,10 +38,10 @@ from worker_sdk.wire.limits import EPOCH_MAX
 ROUNDS_AT_ONCE: Final = 10
 """So many rounds' members are in memory as text."""
 
-_PACKED: Final = tuple(field.name for field in fields(Reason))[1:]
-"""What is kept of a reason, in its own order: all but the destination, which comes first."""
+_HOST: Final = REASON_FIELDS.index("host")
+_WORDS: Final = frozenset({"host", "instance", "rule", "group"})
+"""What of a member is text; all else are numbers, and a text of theirs is a packed column."""
 
-_HOST: Final = _PACKED.index("host")
 _DEFAULTS: Final = {
     field.name: field.default for field in fields(Reason) if field.default is not MISSING
 }
@@ -153,17 +157,21 @@ class PostgresHistory(Calls):
 
 def pack(detail: DetailRecord) -> str:
     """Return the members of one destination as JSON by columns."""
-    packed: dict[str, Any] = {"n": len(detail.reasons)}
-    for name in _PACKED:
-        packed[name] = _packed([getattr(reason, name) for reason in detail.reasons])
+    stored: dict[str, Any] = {"n": len(detail.reasons)}
+    for name in REASON_FIELDS:
+        stored[name] = _stored(column_of(detail.reasons, name))
     if detail.groups:
-        packed["group"] = _packed(list(detail.groups))
-    return json.dumps(packed, ensure_ascii=False, separators=(",", ":"))
+        stored["group"] = _stored(list(detail.groups))
+    return json.dumps(stored, ensure_ascii=False, separators=(",", ":"))
 
 
-def _packed(column: list[Any]) -> Any:
-    is_alike = bool(column) and column.count(column[0]) == len(column)
-    return column[0] if is_alike else column
+def _stored(column: Column) -> Any:
+    if column is None or isinstance(column, int) or not len(column):
+        return [] if isinstance(column, np.ndarray) else column
+    first = column[0]
+    if isinstance(column, np.ndarray):
+        return int(first) if bool((column == first).all()) else packed(column)
+    return first if column.count(first) == len(column) else column
 
 
 def unpack(
@@ -178,18 +186,20 @@ def unpack(
         text: as `pack` made it.
         host: whose members; None for all. A reason is made only of what was asked for.
     """
-    packed: dict[str, Any] = json.loads(text)
-    count: int = packed["n"]
+    stored: dict[str, Any] = json.loads(text)
+    count: int = stored["n"]
     table: list[list[Any]] = []
-    for name in (*_PACKED, "group"):
-        value = packed.get(name, _DEFAULTS.get(name))
+    for name in (*REASON_FIELDS, "group"):
+        value = stored.get(name, _DEFAULTS.get(name))
+        if isinstance(value, str) and name not in _WORDS:
+            value = unpacked(value).tolist()
         table.append(value if isinstance(value, list) else [value] * count)
     if host is not None:
         own = [row for row, name in enumerate(table[_HOST]) if name == host]
         table = [[column[row] for row in own] for column in table]
     groups = table.pop()
     reasons = tuple(Reason(destination, *values) for values in zip(*table, strict=True))
-    return reasons, tuple(groups) if "group" in packed else ()
+    return reasons, tuple(groups) if "group" in stored else ()
 
 
 def _round_row(record: RoundRecord) -> tuple[Any, ...]:
