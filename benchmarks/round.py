@@ -1,10 +1,12 @@
 """``python -m benchmarks.round``: a whole round over many live accounts, part by part.
 
-Decides the fleet and what is measured: one replica that leads every shard plans them one after
-another, with the accounts in PostgreSQL and the documents in S3, both on this machine and its
-cores. Between rounds each member reports anew and acknowledges the newest documents, which is not
-measured. A round ends where its pointers are put; what is told of it then (metrics, what HTTP
-serves) is shown apart. The largest memory is this process' own, servers not counted.
+Decides the fleet and what is measured: one replica that leads every shard, with the accounts in
+PostgreSQL and the documents in S3, both on this machine and its cores. Rounds alternate: one plans
+shard after shard, so that the time of each part can be told; the next plans several at once, as the
+service does, and only its whole can. Between rounds each member reports anew and acknowledges the
+newest documents, which is not measured. A round ends where its last pointer is put; what is told of
+it then (metrics, history) is shown apart. The largest memory is this process' own, servers not
+counted.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ from balancer.adapters.s3.objects import S3Config
 from balancer.adapters.s3.store import S3DocumentStore
 from balancer.app import catalogue
 from balancer.app.cycle import Cycle, CycleLimits, Desk
+from balancer.app.supervisor import ROUNDS_AT_ONCE
 from balancer.app.view import DistributionView
+from balancer.commands.process import prepare_process
 from balancer.core.learning import IngestView
 from balancer.core.model import Destination, RoundKind
 from balancer.embedded import EmbeddedStack
@@ -37,7 +41,7 @@ PLAN_AT_MS: Final = 38_000
 LEASE_MS: Final = 3_600_000
 ENTRIES, ENTRIES_QUICK = 100_000, 20_000
 MEMBERS_MAX: Final = 1_000
-ROUNDS: Final = 5
+ROUNDS: Final = 6
 TIMED: Final = ("load", "read", "record", "publish", "serve")
 PARTS: Final = ("load", "read", "plan", "record", "publish", "serve", "round", "tell", "all")
 
@@ -107,17 +111,26 @@ class Measured:
     def __init__(self) -> None:
         self.wall: dict[str, float] = {}
         self.processor: dict[str, float] = {}
-        self.began = now()
+        self.began = self.published = now()
 
     def shares(self) -> list[tuple[str, dict[str, float]]]:
         """Return the seconds by part, of the wall's clock and of the processor's."""
         told = []
         for name, seconds in (("wall", self.wall), ("processor", self.processor)):
-            known = {part: seconds.get(part, 0.0) for part in (*TIMED, "round", "all")}
+            known = dict.fromkeys(TIMED, 0.0) | seconds
             known["plan"] = known["round"] - sum(known[part] for part in TIMED)
             known["tell"] = known["all"] - known["round"]
             told.append((name, known))
         return told
+
+    def whole(self) -> list[tuple[str, dict[str, float]]]:
+        """Return the seconds of shards that were planned at once, from the first to the last."""
+        return [
+            (name, {"round": last - first, "all": end - first, "tell": end - last})
+            for name, first, last, end in zip(
+                ("at once", "processor"), self.began, self.published, now(), strict=True
+            )
+        ]
 
     def count(self, name: str, amount: float = 1, labels: Mapping[str, str] | None = None) -> None:
         """Take no note."""
@@ -128,6 +141,7 @@ class Measured:
     def observe(self, name: str, value: float, labels: Mapping[str, str] | None = None) -> None:
         """Take note of the instant at which a round was published."""
         if name == catalogue.ROUND_SECONDS:
+            self.published = now()
             self.add("round", self.began)
 
     def forget(self, name: str, labels: Mapping[str, str]) -> None:
@@ -186,16 +200,25 @@ class Replica:
         )
         self.desks = [Desk.of(lease) for lease in leases]
 
-    async def round(self, now_ms: int) -> None:
-        """Run a round of every shard."""
-        self.measured.wall, self.measured.processor = {}, {}
+    async def round(self, now_ms: int, at_once: int) -> list[tuple[str, dict[str, float]]]:
+        """Run a round of every shard, so many at once; return the seconds by part."""
+        measured = self.measured
+        measured.wall, measured.processor = {}, {}
         ingest = IngestView(now_ms, 0, caught_up=True)
-        run = self.measured.timed("all", self.cycle.run)
-        for desk in self.desks:
-            self.measured.began = now()
-            told = await run(desk, RoundKind.REGULAR, ingest)
-            if told.outcome not in {"published", "nothing"}:
-                raise RuntimeError(told.sentence)
+        run = measured.timed("all", self.cycle.run)
+        turns = asyncio.Semaphore(at_once)
+
+        async def take_turn(desk: Desk) -> None:
+            async with turns:
+                if at_once == 1:
+                    measured.began = now()
+                told = await run(desk, RoundKind.REGULAR, ingest)
+                if told.outcome not in {"published", "nothing"}:
+                    raise RuntimeError(told.sentence)
+
+        measured.began = now()
+        await asyncio.gather(*map(take_turn, self.desks))
+        return measured.shares() if at_once == 1 else measured.whole()
 
 
 async def fill(sql: asyncpg.Connection[asyncpg.Record], size: tuple[int, int], now_ms: int) -> None:
@@ -241,9 +264,8 @@ async def measure(entries: int, rounds: int) -> None:
             if not number:
                 await replica.take(clock.ms)
             await fill(sql, size, clock.ms - 20_000)
-            await replica.round(clock.ms)
-            for name, seconds in replica.measured.shares():
-                shown = [f"{seconds[part]:.2f}" for part in PARTS]
+            for name, seconds in await replica.round(clock.ms, (1, ROUNDS_AT_ONCE)[number % 2]):
+                shown = [f"{seconds[part]:.2f}" if part in seconds else "" for part in PARTS]
                 shown += [f"{peak_mib():.0f}", f"{os.getloadavg()[0]:.1f}"]
                 print(*(f"{value:>9}" for value in (name, *shown)), flush=True)
 
@@ -256,6 +278,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="how many rounds there are")
     options = parser.parse_args(arguments)
     usual = ENTRIES_QUICK if options.quick else ENTRIES
+    prepare_process()
     asyncio.run(measure(options.entries or usual, options.rounds))
 
 
