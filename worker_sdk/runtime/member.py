@@ -21,6 +21,7 @@ from worker_sdk.core.waiters import Waiter
 from worker_sdk.runtime.clocks import Clock
 from worker_sdk.runtime.guard import entered, make_guard
 from worker_sdk.runtime.options import Options
+from worker_sdk.runtime.remedies import Lookout
 from worker_sdk.transports.base import Identity, Reading
 from worker_sdk.wire.usage import MemberState, UsageBatch
 
@@ -71,6 +72,7 @@ class Member:
         self.machines = Machines(instance, round(options.flush_seconds * 1000))
         self.clock_ahead_ms = 0
         self._clock_check = ClockCheck()
+        self._lookout = Lookout(options)
         self.statistics = Statistics()
         self.is_closed = False
         self.on_waiting: Wake | None = None
@@ -230,6 +232,7 @@ class Member:
                 reading.instances, self.clock.mono_ms()
             )
             mono_ms = self.clock.mono_ms()
+            advice = self._lookout.note(self.engine, reading.shares, reading.instances, mono_ms)
             for dated in reading.dates:
                 # A clock that is set by hand, in tests, is not the one that the driver reads.
                 if 0 <= mono_ms - dated.answered_mono_ms <= DATED_AGO_MS:
@@ -242,6 +245,8 @@ class Member:
                 self.machines.count,
                 self.identity.host,
             )
+        for entry in advice:
+            self.warn(entry.cause, "%s", entry.words)
         return taken
 
     def mind_clock(self) -> None:

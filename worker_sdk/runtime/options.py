@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import socket
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -66,6 +65,28 @@ class Options:
     s3_region: str | None
     usage_topic: str = USAGE_TOPIC
 
+    @property
+    def place(self) -> str:
+        """Where shares are looked for, for people; without a password in it."""
+        if callable(self.distribution):
+            return "the distribution"
+        scheme, _, rest = self.distribution.partition("://")
+        authority, slash, path = rest.partition("/")
+        store = "" if self.s3_endpoint_url is None else f" (at {_bare(self.s3_endpoint_url)})"
+        shown = f"{scheme}://{authority.rpartition('@')[2]}{slash}{path}"
+        return f"{shown}{store if scheme == 's3' else ''}"
+
+    @property
+    def reports_to(self) -> str:
+        """Where reports go, for people."""
+        if callable(self.kafka):
+            return "by the sink that was given"
+        servers: object = self.kafka
+        if isinstance(self.kafka, Mapping):
+            servers = self.kafka.get("bootstrap_servers")
+        shown = servers if isinstance(servers, str) else ",".join(_texts(servers))
+        return f"topic {self.usage_topic!r} at {shown}"
+
     def open_sink(self) -> ReportSink:
         """Return a new report sink, its driver loaded.
 
@@ -122,7 +143,7 @@ def make_options(
         raise ConfigurationError(
             f"destinations must be 1 to {DESTINATIONS_MAX} names, not {len(names)}"
         )
-    host = os.environ.get("PERMIT_HOST") or socket.gethostname() if host is None else host
+    host = os.environ.get("PERMIT_HOST") or os.uname().nodename if host is None else host
     for name in names:
         _check_name(name, "destinations", "orders-db")
     _check_name(host, "host", "worker-17")
@@ -189,6 +210,15 @@ def _check_kafka(kafka: object) -> None:
         raise ConfigurationError(
             f"{setting}: {fault}; an example: localhost:9092 or {addresses.EXAMPLE}"
         )
+
+
+def _bare(url: str) -> str:
+    scheme, separator, rest = url.rpartition("://")
+    return f"{scheme}{separator}{rest.rpartition('@')[2]}"
+
+
+def _texts(values: object) -> list[str]:
+    return [str(value) for value in values] if isinstance(values, Iterable) else []
 
 
 def _check_texts(s3_endpoint_url: object, s3_region: object, usage_topic: object) -> None:
