@@ -6,6 +6,7 @@ Decides nothing about faults: tests bring them about. Knows how to tell that all
 from __future__ import annotations
 
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from balancer.embedded import EmbeddedStack, KafkaPart, S3Part
 from tests.support.fault_proxy import Fault, FaultProxy
 from tests.support.served import ROOT, STOP_SECONDS, Server, environment, run_command, serving
 from tests.support.servers import silent
+from tests.support.small_disk import SmallDisk
 
 NAME = "legacy"
 WINDOW_SECONDS = 3
@@ -49,7 +51,8 @@ class Fleet:
 
     ``balancers`` read S3 through a proxy each, workers through a third: ``proxies``. ``links`` are
     those before every part by its name; Kafka's and PostgreSQL's are everybody's. The clock of each
-    balancer goes wrong by the seconds in its file of ``clocks``.
+    balancer goes wrong by the seconds in its file of ``clocks``. ``disks`` hold a part's data, by
+    its name, S3's also Kafka's; there are none where none may be mounted.
     """
 
     stack: EmbeddedStack
@@ -57,6 +60,7 @@ class Fleet:
     proxies: list[FaultProxy]
     links: dict[str, list[FaultProxy]]
     clocks: list[Path]
+    disks: dict[str, SmallDisk]
     folder: Path
     workers: dict[str, Worker] = field(default_factory=dict)
     is_well: bool = False
@@ -96,6 +100,8 @@ class Fleet:
         """Undo every fault and end every worker."""
         for part in self.links:
             self.play(Fault.NONE, part)
+        for disk in self.disks.values():
+            disk.make_room()
         for balancer in self.balancers:
             if balancer.process.poll() is None:
                 balancer.process.send_signal(signal.SIGCONT)
@@ -163,6 +169,13 @@ def leads(server: Server) -> bool:
     return "permit_leading_shards 1.0" in (server.ask("/metrics")[1] or "")
 
 
+def measured(server: Server, name: str) -> float:
+    """Return what a balancer's metric without labels shows; 0 where it shows none."""
+    text = str(server.ask("/metrics")[1] or "")
+    found = re.search(rf"^{name} (\S+)$", text, re.MULTILINE)
+    return float(found[1]) if found else 0.0
+
+
 def present_window() -> int:
     """Return the index of the window that runs now."""
     return int(time.time()) // WINDOW_SECONDS
@@ -192,11 +205,20 @@ def running_fleet(folder: Path) -> Iterator[Fleet]:
     """Run a fleet until it is left; it is ready and serves."""
     with ExitStack() as life:
         to_kafka = life.enter_context(FaultProxy(lambda: stack.kafka.address))
-        stack = EmbeddedStack(
-            report=silent,
-            durable_kafka=True,
-            kafka_type=lambda directory: ProxiedKafka(directory, stack.s3, to_kafka),
-        )
+        disks: dict[str, SmallDisk] = {}
+
+        def make_kafka(directory: Path) -> KafkaPart:
+            # Called when the directory is there and nothing runs in it yet.
+            beneath.callback(shutil.rmtree, directory, ignore_errors=True)
+            for part, home in (("postgres", "postgres"), ("s3", "s3/data")):
+                disk = SmallDisk(directory / home)
+                if disk.mount():
+                    disks[part] = disk
+                    beneath.callback(disk.unmount)
+            return ProxiedKafka(directory, stack.s3, to_kafka)
+
+        beneath = life.enter_context(ExitStack())  # left when the stack has ended
+        stack = EmbeddedStack(report=silent, durable_kafka=True, kafka_type=make_kafka)
         life.enter_context(stack)
         proxies = [
             life.enter_context(FaultProxy(stack.s3.address)) for _ in ("one", "other", "workers")
@@ -229,7 +251,7 @@ def running_fleet(folder: Path) -> Iterator[Fleet]:
         body = {"capacity": CAPACITY, "window_seconds": WINDOW_SECONDS}
         assert balancers[0].ask(f"/destinations/{NAME}", "PUT", body)[0] == 201
         links = {"s3": proxies, "kafka": [to_kafka], "postgres": [to_postgres]}
-        fleet = Fleet(stack, balancers, proxies, links, clocks, folder)
+        fleet = Fleet(stack, balancers, proxies, links, clocks, disks, folder)
         life.callback(fleet.end)
         for host in HOSTS:
             fleet.start_worker(host)

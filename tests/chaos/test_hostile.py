@@ -24,13 +24,17 @@ from tests.chaos.fleet import (
     WINDOW_SECONDS,
     Fleet,
     leads,
+    measured,
 )
-from tests.support.served import Server
+from tests.chaos.reports import send_reports
+from tests.support.real_clients import query
+from tests.support.served import Server, serving
 
 pytestmark = pytest.mark.timeout(240)
 
 POISON = 10_000
 STEP_SECONDS = 600.0
+CLOCK_SECONDS = 5.0
 SEED = 20261130
 
 
@@ -114,3 +118,33 @@ def test_a_balancers_clock_that_steps_by_ten_minutes_and_back_stops_nobody_for_l
         fleet.step_clock(balancer, 0)
     fleet.wait(lambda: leads(leader) != leads(other), "one leader", TAKEN_OVER_SECONDS)
     fleet.await_service(SERVED_SECONDS + 2 * WINDOW_SECONDS)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seconds", [STEP_SECONDS, -STEP_SECONDS])
+def test_a_third_balancer_whose_clock_was_never_right_reads_as_the_others_do_and_leads_nothing(
+    fleet: Fleet, seconds: float
+) -> None:
+    """The broker does not tell when reports were appended: they live from their reading."""
+    clock = fleet.folder / "clock-of-the-third"
+    clock.write_text(str(seconds))
+    hosts = [f"more-{number}" for number in range(40)]  # some of each partition
+    servers = fleet.stack.kafka.bootstrap_servers
+    far = "abs(seen_ms - extract(epoch FROM clock_timestamp()) * 1000) > 120000"
+    settings = {**fleet.balancers[0].settings, "CHAOS_CLOCK": str(clock)}
+    with serving(settings, fleet.folder) as third:
+        third.wait_ready()
+
+        def reads() -> bool:
+            asyncio.run(send_reports(servers, hosts))
+            return measured(third, "permit_ingest_stored_total") > 0
+
+        fleet.wait(reads, "reading", SERVED_SECONDS)
+        fleet.await_service(SERVED_SECONDS)
+        count = f"SELECT count(*) FROM permit_usage WHERE {far}"
+        assert asyncio.run(query(fleet.stack.postgres.dsn, count)) == 0
+        assert measured(third, "permit_ingest_expired_total") == 0
+        assert abs(measured(third, "permit_clock_ahead_seconds") - seconds) < CLOCK_SECONDS
+        assert not leads(third)
+        assert third.stop() == 0
+    fleet.await_service(SERVED_SECONDS)

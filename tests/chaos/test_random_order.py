@@ -71,17 +71,30 @@ def worker(fleet: Fleet, rng: random.Random) -> tuple[str, Undo]:
     return f"worker {host} is killed", lambda: fleet.start_worker(host)
 
 
+def disk(fleet: Fleet, rng: random.Random) -> tuple[str, Undo]:
+    part = rng.choice(sorted(fleet.disks))
+    fleet.disks[part].fill()
+
+    def undo() -> None:
+        fleet.disks[part].make_room()
+        fleet.stack.parts[part].start()  # it may have died of it
+
+    return f"the disk of {part} is full", undo
+
+
 @pytest.mark.long
 @pytest.mark.timeout(SECONDS + 600)
 def test_any_faults_in_any_order_and_two_at_once_are_survived(fleet: Fleet) -> None:
     rng = random.Random(SEED)
     say(f"CHAOS_SEED={SEED} CHAOS_SECONDS={SECONDS:g}")
+    every_kind = [link, server, balancer, worker, *([disk] if fleet.disks else [])]
     end = time.monotonic() + SECONDS
     while time.monotonic() < end:
         undone: list[Undo] = []
-        kinds = rng.sample([link, server, balancer, worker], rng.choice([1, 1, 2]))
+        # A full disk first, so that it has room before a server is started.
+        kinds = rng.sample(every_kind, rng.choice([1, 1, 2]))
         try:
-            for kind in kinds:
+            for kind in sorted(kinds, key=lambda kind: kind is not disk):
                 told, undo = kind(fleet, rng)
                 undone.append(undo)
                 say(f"{time.monotonic() - end + SECONDS:7.1f} s: {told}")

@@ -25,17 +25,22 @@ def _shifted_time_ns() -> int:
     return _true_time_ns() + _shift_ns
 
 
-def _follow(file: str) -> None:
+def _look(file: str) -> None:
     global _shift_ns  # noqa: PLW0603  # the one thing that this module is about
+    try:
+        with open(file, encoding="ascii") as text:  # noqa: PTH123  # as little as possible
+            _shift_ns = int(float(text.read() or 0) * 1e9)
+    except (OSError, ValueError):
+        pass  # it is being written
+
+
+def _follow(file: str) -> None:
     while True:
-        try:
-            with open(file, encoding="ascii") as text:  # noqa: PTH123  # as little as possible
-                _shift_ns = int(float(text.read() or 0) * 1e9)
-        except (OSError, ValueError):
-            pass  # it is being written
         time.sleep(LOOK_SECONDS)
+        _look(file)
 
 
 if "CHAOS_CLOCK" in os.environ:
     time.time, time.time_ns = _shifted_time, _shifted_time_ns
+    _look(os.environ["CHAOS_CLOCK"])  # else it would be right at first
     threading.Thread(target=_follow, args=(os.environ["CHAOS_CLOCK"],), daemon=True).start()

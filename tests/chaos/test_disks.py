@@ -1,0 +1,124 @@
+"""Disks that are full, and have room again later.
+
+As in `test_faults`: never over the capacity, nothing acknowledged and lost, and served again
+without help within the stated time. Whatever runs a server starts it again when it has died of its
+full disk; the balancer is left to itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import asyncpg
+import pytest
+from botocore.exceptions import ClientError
+
+from balancer.embedded import S3Part
+from tests.chaos.fleet import (
+    SERVED_SECONDS,
+    VALID_SECONDS,
+    WINDOW_SECONDS,
+    Fleet,
+    measured,
+    published,
+)
+from tests.chaos.reports import send_reports
+from tests.support.real_clients import query, s3_client
+from tests.support.small_disk import SmallDisk
+
+pytestmark = pytest.mark.timeout(240)
+
+TOLD_SECONDS = 20.0
+NEW_HOSTS = [f"new-{number}" for number in range(300)]
+"""So many that their rows do not fit into what tables have room for."""
+
+FILLERS, REFUSALS = 1_000, 10
+
+OUT_OF_SPACE = "No space left on device"
+
+
+def disk_of(fleet: Fleet, part: str) -> SmallDisk:
+    if part not in fleet.disks:
+        pytest.skip("no file system may be mounted here: it takes root, and the right to")
+    return fleet.disks[part]
+
+
+async def ask_for_more_log(dsn: str) -> None:
+    """Let PostgreSQL take its next file for the log of writes, twice; it may die of it."""
+    connection = await asyncpg.connect(dsn, timeout=10)
+    for _ in range(2):
+        await connection.execute("SELECT pg_switch_wal()", timeout=10)
+        await connection.execute("SELECT pg_logical_emit_message(true, 'x', 'y')", timeout=10)
+
+
+def retries(fleet: Fleet) -> float:
+    name = "permit_ingest_store_retries_total"
+    return sum(measured(balancer, name) for balancer in fleet.balancers)
+
+
+def test_a_postgres_whose_disk_is_full_costs_no_report_and_is_used_again_when_there_is_room(
+    fleet: Fleet,
+) -> None:
+    disk, server = disk_of(fleet, "postgres"), fleet.stack.postgres
+    before = retries(fleet)
+    told = [len(balancer.words()) for balancer in fleet.balancers]
+
+    def has_told() -> bool:
+        words = (
+            balancer.words()[length:]
+            for balancer, length in zip(fleet.balancers, told, strict=True)
+        )
+        return any(OUT_OF_SPACE in text for text in words)
+
+    disk.fill()
+    try:
+        asyncio.run(send_reports(fleet.stack.kafka.bootstrap_servers, NEW_HOSTS))
+        fleet.wait(has_told, "told", TOLD_SECONDS)
+        assert retries(fleet) > before
+        with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, OSError)):
+            asyncio.run(ask_for_more_log(server.dsn))
+        time.sleep(WINDOW_SECONDS)
+        assert all(balancer.ask("/healthz")[0] == 200 for balancer in fleet.balancers)
+    finally:
+        disk.make_room()
+        server.start()
+    fleet.await_service(SERVED_SECONDS)
+    kept = "SELECT count(*) FROM permit_member WHERE host LIKE 'new-%'"
+    fleet.wait(
+        lambda: asyncio.run(query(server.dsn, kept)) == len(NEW_HOSTS), "stored", SERVED_SECONDS
+    )
+
+
+def use_up(server: S3Part) -> None:
+    """Write small files until none is taken: files end in blocks that have some room left."""
+    client, refused = s3_client(server), 0
+    for number in range(FILLERS):
+        try:
+            client.put_object(Bucket=server.bucket, Key=f"filler/{number}", Body=bytes(600))
+            refused = 0
+        except ClientError:
+            refused += 1
+            if refused == REFUSALS:
+                return
+    raise AssertionError("the disk is not full")
+
+
+@pytest.mark.long
+def test_an_s3_whose_disk_is_full_is_published_to_again_when_there_is_room(fleet: Fleet) -> None:
+    """Kafka, whose data is there, takes no reports meanwhile either."""
+    disk, server = disk_of(fleet, "s3"), fleet.stack.s3
+    disk.fill()
+    try:
+        use_up(server)
+        time.sleep(WINDOW_SECONDS)  # a round under way may have had its answer
+        counts = [len(published(balancer)) for balancer in fleet.balancers]
+        time.sleep(2 * VALID_SECONDS)
+        assert [len(published(balancer)) for balancer in fleet.balancers] == counts
+        assert all(balancer.ask("/healthz")[0] == 200 for balancer in fleet.balancers)
+    finally:
+        disk.make_room()
+        server.start()
+    fleet.await_service(SERVED_SECONDS)
+    for balancer in fleet.balancers:
+        fleet.wait(balancer.is_ready, "ready", SERVED_SECONDS)
