@@ -1,60 +1,110 @@
-"""A shard's documents, rendered for every host in them.
+"""A shard's documents, and what of them each host is told.
 
-Decides what of a document each host is told, and where that lies. Knows neither time nor server.
-Pieces lie together in few large texts, since objects of their own would be millions for the garbage
-collector to walk through.
+Decides what of a document each host is told, where that lies, and which destinations are rendered
+beforehand: those that somebody asked about in the documents before, and those not known before.
+Where workers read documents from the store nobody asks, and rendering them for a whole fleet each
+round would cost more than planning; so of the others a host's part is made when it asks. Knows
+neither time nor server.
+
+What is rendered lies together in few large texts, since objects of their own would be millions for
+the garbage collector to walk through.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from array import array
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final
 
+import numpy as np
+
+from balancer.core.columns import Ints
+from balancer.core.entry_columns import EntryColumns
 from worker_sdk.wire.answers import encode_row_end, encode_row_head, narrow_row_end
-from worker_sdk.wire.distribution import DestinationShares, Document, Entry
+from worker_sdk.wire.distribution import DestinationShares, Document, Entry, Member
 
-_START_SHIFT: Final = 32  # larger than any row, since answers have a limit
-_LINE_SHIFT: Final = 72  # larger than any document has bytes
-_SIZE_MASK: Final = (1 << _START_SHIFT) - 1
-_START_MASK: Final = (1 << _LINE_SHIFT - _START_SHIFT) - 1
+_LINE_SHIFT: Final = 32  # larger than the number of hosts of any destination
+_HOST_MASK: Final = (1 << _LINE_SHIFT) - 1
+
+Places = Mapping[str, "int | array[int]"]
+"""Where each host is: a number for one line, several for several. It is that of the line in the
+document, and that of the host in the line, packed."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Line:
-    """A destination in a document, rendered.
+    """A destination in a document.
 
     Attributes:
         shares: as in the document.
+        entries: of them.
         name: of the destination.
         head: how every host's row begins.
-        ends: how the rows of all hosts end, one after another.
         nobody: how the row of a host ends that has no entry.
+        rows: the entries of each host; None where each has one.
+        ends: how the rows of all hosts end, one after another; None where that is not rendered.
+        bounds: where in ``ends`` each begins, and the last ends.
+        first: where each entry's intervals begin; None until one is asked for.
+        asked: whether anybody asked for a row.
     """
 
     shares: DestinationShares
+    entries: EntryColumns
     name: str
     head: bytes
-    ends: bytes
     nobody: bytes
+    rows: Sequence[Sequence[int]] | None
+    ends: bytes | None = None
+    bounds: Sequence[int] = ()
+    first: Ints | None = None
+    asked: bool = False
+
+    def end(self, number: int) -> bytes:
+        """Return how a host's row ends."""
+        self.asked = True
+        if self.ends is not None:
+            return self.ends[self.bounds[number] : self.bounds[number + 1]]
+        own = (number,) if self.rows is None else self.rows[number]
+        return encode_row_end(self.shares.terms.capacity, list(map(self._entry, own)))
+
+    def _entry(self, row: int) -> Entry:
+        """Return one entry; from a sequence of columns it would take some ten times as long."""
+        pieces = self.entries.pieces
+        if self.first is None:
+            self.first = np.cumsum(pieces.count) - pieces.count
+        first = int(self.first[row])
+        own = range(first, first + int(pieces.count[row]))
+        intervals = tuple([(int(pieces.start[at]), int(pieces.end[at])) for at in own])
+        return Entry(*self.entries.members[row], intervals, int(self.entries.safe_points[row]))
+
+    def render(self) -> None:
+        """Render the rows of all hosts."""
+        entries, capacity = list(self.entries), self.shares.terms.capacity
+        if self.rows is None:
+            ends = [encode_row_end(capacity, (entry,)) for entry in entries]
+        else:
+            ends = [encode_row_end(capacity, [entries[row] for row in own]) for own in self.rows]
+        self.bounds = array("q", accumulate(map(len, ends), initial=0))
+        self.ends = b"".join(ends)
 
 
 @dataclass(frozen=True, slots=True)
 class Indexed:
-    """A document, rendered, and where in it each host is.
+    """A document, and where in it each host is.
 
     Attributes:
         document: as published.
         lines: its destinations.
         numbers: where in ``lines`` each name is.
-        places: where each host's rows end: a number for one line, a list for several. The number
-            is line, start and size of the piece of `Line.ends`, packed.
+        places: where each host is.
     """
 
     document: Document
     lines: Sequence[Line]
     numbers: Mapping[str, int]
-    places: Mapping[str, int | list[int]]
+    places: Places
 
     def ends(self, host: str) -> dict[str, bytes]:
         """Return how a host's rows end, by destination."""
@@ -64,42 +114,60 @@ class Indexed:
         found: dict[str, bytes] = {}
         for place in (places,) if isinstance(places, int) else places:
             line = self.lines[place >> _LINE_SHIFT]
-            start = place >> _START_SHIFT & _START_MASK
-            found[line.name] = line.ends[start : start + (place & _SIZE_MASK)]
+            found[line.name] = line.end(place & _HOST_MASK)
         return found
 
 
-def index_document(document: Document) -> Indexed:
-    """Return the document, rendered for every host in it."""
-    places: dict[str, int | list[int]] = {}
+def index_document(
+    document: Document, before: Indexed | None = None, *, unrendered: Set[str] = frozenset()
+) -> Indexed:
+    """Return where each host is in the document, rendered for all of them.
+
+    Args:
+        document: to index.
+        before: another; where both are of the same members, so are the places.
+        unrendered: destinations of which a host's part is made when it asks.
+    """
+    of_all = [EntryColumns.of(shares.entries) for shares in document.destinations]
+    is_alike = before is not None and [entries.members for entries in of_all] == [
+        line.entries.members for line in before.lines
+    ]
+    if before is not None and is_alike:
+        places, rows = before.places, [line.rows for line in before.lines]
+    else:
+        places, rows = _placed(entries.members for entries in of_all)
     lines = []
-    for number, shares in enumerate(document.destinations):
+    for shares, entries, own in zip(document.destinations, of_all, rows, strict=True):
         terms = shares.terms
-        ends = []
-        start = 0
-        for host, own in _by_host(shares.entries).items():
-            end = encode_row_end(terms.capacity, own)
-            ends.append(end)
-            place = number << _LINE_SHIFT | start << _START_SHIFT | len(end)
-            start += len(end)
-            before = places.get(host)
-            if before is None:
-                places[host] = place
-            elif isinstance(before, int):
-                places[host] = [before, place]
-            else:
-                before.append(place)
         head, nobody = encode_row_head(document, terms), encode_row_end(terms.capacity, ())
-        lines.append(Line(shares, terms.destination, head, b"".join(ends), nobody))
+        line = Line(shares, entries, terms.destination, head, nobody, own)
+        if line.name not in unrendered:
+            line.render()
+        lines.append(line)
     numbers = {line.name: number for number, line in enumerate(lines)}
     return Indexed(document, lines, numbers, places)
 
 
-def _by_host(entries: Sequence[Entry]) -> dict[str, list[Entry]]:
-    found: dict[str, list[Entry]] = {}
-    for entry in entries:
-        found.setdefault(entry.host, []).append(entry)
-    return found
+def _placed(
+    of_lines: Iterable[Sequence[Member]],
+) -> tuple[Places, list[Sequence[Sequence[int]] | None]]:
+    """Return the places of hosts, and of each line the entries of each host."""
+    places: dict[str, int | array[int]] = {}
+    rows: list[Sequence[Sequence[int]] | None] = []
+    for number, members in enumerate(of_lines):
+        own: dict[str, list[int]] = {}
+        for row, (host, _) in enumerate(members):
+            own.setdefault(host, []).append(row)
+        rows.append(list(own.values()) if len(own) < len(members) else None)
+        for place, host in enumerate(own, number << _LINE_SHIFT):
+            before = places.get(host)
+            if before is None:
+                places[host] = place
+            elif isinstance(before, int):
+                places[host] = array("q", (before, place))
+            else:
+                before.append(place)
+    return places, rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +175,7 @@ class Shown:
     """A shard's documents, newest first.
 
     Attributes:
-        documents: rendered.
+        documents: indexed.
         newest: the hosts of the newest.
         gone: hosts of the others that are not in the newest.
     """
@@ -126,6 +194,12 @@ class Shown:
         """Their epochs, newest first."""
         return [indexed.document.epoch for indexed in self.documents]
 
+    @property
+    def unasked(self) -> Set[str]:
+        """Destinations of them about which nobody asked."""
+        lines = [line for indexed in self.documents for line in indexed.lines]
+        return {line.name for line in lines} - {line.name for line in lines if line.asked}
+
 
 NOTHING: Final = Shown((), {}, frozenset())
 
@@ -133,9 +207,13 @@ NOTHING: Final = Shown((), {}, frozenset())
 def change(
     documents: Sequence[Document], before: Shown
 ) -> tuple[Shown, frozenset[str], frozenset[str]]:
-    """Return a shard's new documents, rendered where they were not, and who came and who left."""
+    """Return a shard's new documents, indexed where they were not, and who came and who left."""
     known = {indexed.document.epoch: indexed for indexed in before.documents}
-    indexed = tuple(known.get(each.epoch) or index_document(each) for each in documents)
+    last, unasked = next(iter(before.documents), None), before.unasked
+    indexed = tuple(
+        known.get(each.epoch) or index_document(each, last, unrendered=unasked)
+        for each in documents
+    )
     after = NOTHING
     if indexed:
         newest, *others = [each.places for each in indexed]
@@ -181,7 +259,6 @@ def _rows_of_one(
         if rows and line.name != name:
             return None
         name = line.name
-        start = place >> _START_SHIFT & _START_MASK
-        end = line.ends[start : start + (place & _SIZE_MASK)]
+        end = line.end(place & _HOST_MASK)
         rows.append(line.head + (end if instance is None else narrow_row_end(end, instance)))
     return {name: rows}

@@ -3,8 +3,9 @@
 Decides which documents answer for a host, and who is told that an answer has changed. Knows no
 server. Documents are swapped whole, so that a reader sees one state or the next.
 
-What each host is told by a document is rendered when the document comes, on a thread: an answer is
-joined of such pieces in some microseconds.
+What hosts are told by a document is rendered when the document comes, on a thread, for destinations
+that somebody asks about (`balancer.app.rendering`): an answer is joined of such pieces in some
+microseconds.
 """
 
 from __future__ import annotations

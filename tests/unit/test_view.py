@@ -108,8 +108,11 @@ def rich_document(epoch: int, shard: int, hosts: list[str], shards: int) -> Docu
     return Document(shard, epoch, T0 + epoch, T0 + 180_000, tuple(lines))
 
 
+@pytest.mark.parametrize("is_rendered", [True, False])
 @pytest.mark.parametrize("instance", [None, "nobody", *ODD])
-def test_an_answer_from_memory_is_the_answer_of_the_protocol(instance: str | None) -> None:
+def test_an_answer_from_memory_is_the_answer_of_the_protocol(
+    instance: str | None, *, is_rendered: bool
+) -> None:
     shards = 3
     hosts = ["h1", "h2", "größer", 'h"4']
     view = DistributionView(shards)
@@ -119,12 +122,45 @@ def test_an_answer_from_memory_is_the_answer_of_the_protocol(instance: str | Non
             rich_document(2, shard, hosts[1:], shards),
             rich_document(1, shard, hosts, shards),
         ]
+        if not is_rendered:  # since nobody asks about the one before
+            view.publish(shard, [dataclasses.replace(documents[1], epoch=0)])
         view.publish(shard, documents)
         shown.extend(documents)
     for host in hosts:
         assert view.host_answer(host, instance) == encode_host_answer(
             host, shards, shown, None, instance
         )
+
+
+def test_only_what_was_asked_about_is_rendered_again() -> None:
+    def rendered(shown: rendering.Shown) -> set[str]:
+        return {line.name for line in shown.documents[0].lines if line.ends is not None}
+
+    def host(name: str) -> str:
+        return f"of-{name}"
+
+    def next_document(epoch: int) -> Document:
+        entries = {name: Entry(host(name), "i", ((0, 9),), 1) for name in ("a", "b", "c")}
+        lines = tuple(
+            DestinationShares(Terms(name, 100, 60, epoch, epoch + 1), (), (entry,))
+            for name, entry in entries.items()
+        )
+        return Document(0, epoch, T0, T0 + 180_000, lines)
+
+    documents = [next_document(epoch) for epoch in range(5)]
+    first, _, _ = rendering.change(documents[:1], rendering.NOTHING)
+    assert rendered(first) == {"a", "b", "c"}, "nobody could ask yet"
+    rendering.rows_of(first.documents, host("a"), None)
+    rendering.rows_of(first.documents, host("b"), None)
+    second, _, _ = rendering.change([documents[1], documents[0]], first)
+    assert rendered(second) == {"a", "b"}
+    third, _, _ = rendering.change([documents[2], documents[1]], second)
+    assert rendered(third) == {"a", "b"}, "those of the document before were just asked for"
+    fourth, _, _ = rendering.change([documents[3], documents[2]], third)
+    assert rendered(fourth) == set()
+    rendering.rows_of(fourth.documents, host("c"), None)
+    fifth, _, _ = rendering.change([documents[4], documents[3]], fourth)
+    assert rendered(fifth) == {"c"}
 
 
 async def test_a_waiter_sleeps_on_when_others_shares_change() -> None:
