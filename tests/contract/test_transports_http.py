@@ -17,15 +17,19 @@ import pytest
 from tests.golden import examples
 from worker_sdk.errors import ConfigurationError, TransportError
 from worker_sdk.transports import http as http_module
-from worker_sdk.transports.base import Identity
+from worker_sdk.transports.base import Identity, names_of
 from worker_sdk.transports.http import HttpSource
 from worker_sdk.wire.answers import decode_host_answer, encode_host_answer
 from worker_sdk.wire.distribution import Document
+from worker_sdk.wire.fellows import NOBODY
+from worker_sdk.wire.strict import dump_json
 
 HOST, INSTANCE = "worker-07", "5f0c9a52d1e84b7c"
 IDENTITY = Identity(HOST, INSTANCE, ("orders-db",))
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
+
+UNSEEN = dump_json({"title": "Not Found", "status": 404, "detail": NOBODY})
 
 
 def body_of(document: Document = examples.DOCUMENT) -> bytes:
@@ -87,7 +91,7 @@ def test_the_question_names_instance_and_wait() -> None:
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
         paths.append(handler.path)
-        with_body(404, b"")(handler)
+        with_body(404, UNSEEN)(handler)
 
     with serving(answer) as url:
         source = HttpSource(IDENTITY, f"{url}/permits/")
@@ -111,13 +115,25 @@ def test_any_legal_host_name_is_asked_for_exactly(host: str) -> None:
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
         paths.append(handler.path)
-        with_body(404, b"")(handler)
+        with_body(404, UNSEEN)(handler)
 
     with serving(answer) as url:
         HttpSource(Identity(host, INSTANCE, ("db",)), url).read({}, 0)
     segments = paths[0].partition("?")[0].split("/")
     assert [unquote(segment) for segment in segments[1:]] == ["distribution", host]
     assert segments[2] not in {".", ".."}
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"<h1>Not Found</h1>", b'{"status":404,"detail":"404: Not Found"}']
+)
+def test_a_404_that_says_nothing_of_the_host_is_of_a_wrong_address(body: bytes) -> None:
+    with serving(with_body(404, body)) as url:
+        source = HttpSource(IDENTITY, f"{url.replace('//', '//me:hunter2@')}/prod/")
+        with pytest.raises(TransportError, match=r"404 at http://127.0.0.1:\d+/prod/") as raised:
+            source.read({}, 0)
+    assert names_of(raised.value) == "NotFound"
+    assert "hunter2" not in str(raised.value)
 
 
 @pytest.mark.parametrize("status", [301, 400, 403, 500, 503])

@@ -195,8 +195,15 @@ def test_no_file_yet_is_no_failure_whether_absent_or_forbidden(
 def test_a_missing_bucket_is_a_failure_that_says_so(store: Store) -> None:
     with serving(store) as url:
         source = S3Source(IDENTITY, "s3://no-such-bucket/x", endpoint_url=url)
-        with pytest.raises(TransportError, match="NoSuchBucket"):
+        told = "NoSuchBucket; there is no s3://no-such-bucket: check the address"
+        with pytest.raises(TransportError, match=told):
             source.read({}, 0)
+
+
+def test_wrong_keys_are_a_failure_that_says_what_to_check(store: Store, source: S3Source) -> None:
+    store.status, store.code = 403, "SignatureDoesNotMatch"
+    with pytest.raises(TransportError, match="SignatureDoesNotMatch; check the keys"):
+        source.read({}, 0)
 
 
 def test_requests_are_in_path_style_and_without_checksums(store: Store, source: S3Source) -> None:

@@ -16,6 +16,7 @@ from tests.support.service_doubles import T0
 from tests.unit.test_view import document
 from worker_sdk.transports.base import Identity
 from worker_sdk.transports.http import HttpSource, quoted_host
+from worker_sdk.wire.fellows import NOBODY
 from worker_sdk.wire.usage import MemberState, UsageBatch
 
 
@@ -61,7 +62,7 @@ async def test_a_host_that_nobody_has_seen_is_a_problem_of_404(served: Served) -
         "type": "about:blank",
         "title": "Not Found",
         "status": 404,
-        "detail": "nobody of this host was ever seen",
+        "detail": NOBODY,
     }
 
 

@@ -19,7 +19,7 @@ from worker_sdk.errors import ConfigurationError, TransportError, WireError
 from worker_sdk.transports.base import Deadline, Identity, Reading
 from worker_sdk.transports.dates import Dates, mono_ms
 from worker_sdk.wire.answers import decode_host_answer
-from worker_sdk.wire.fellows import instances_in_answer
+from worker_sdk.wire.fellows import NOBODY, instances_in_answer
 from worker_sdk.wire.limits import ANSWER_MAX_BYTES
 
 if TYPE_CHECKING:
@@ -39,6 +39,10 @@ def quoted_host(host: str) -> str:
     """Return a host as one segment of a path, whatever is in its name."""
     quoted = quote(host, safe="")
     return quoted.replace(".", "%2E") if quoted in {".", ".."} else quoted
+
+
+class NotFound(TransportError):  # noqa: N818 - by this name it is counted
+    """What answers is no balancer, or is asked under a wrong path."""
 
 
 class HttpSource:
@@ -67,6 +71,7 @@ class HttpSource:
         self._host = parts.hostname
         self._port = port
         path = parts.path.rstrip("/")
+        self._address = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{path}"
         self._target_of_host = f"{path}/distribution/{quoted_host(identity.host)}"
         self._target = f"{self._target_of_host}?instance={quote(identity.instance, safe='')}"
         self._answers = 0
@@ -91,9 +96,9 @@ class HttpSource:
                 headers["If-None-Match"] = self._etag
             asked_mono_ms = mono_ms()
             connection.request("GET", target, headers=headers)
-            answer = connection.getresponse()
-            self._dates.note(asked_mono_ms, answer.getheader("Date"), answer.getheader("Age"))
-            reading = self._taken(answer, deadline, is_of_host=is_of_host)
+            with connection.getresponse() as answer:  # it holds the socket open, read or not
+                self._dates.note(asked_mono_ms, answer.getheader("Date"), answer.getheader("Age"))
+                reading = self._taken(answer, deadline, is_of_host=is_of_host)
             return replace(reading, dates=self._dates.take())
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise TransportError(f"balancer: {str(error) or type(error).__name__}") from error
@@ -108,6 +113,11 @@ class HttpSource:
         if answer.status == 304:
             return Reading()
         if answer.status == 404:
+            if NOBODY.encode() not in _read_body(answer, deadline):
+                raise NotFound(
+                    f"balancer: 404 at {self._address}/distribution/...: is that a balancer's "
+                    "address, without anything behind it? An example: http://balancer:8080"
+                )
             if not is_of_host:
                 self._etag = answer.getheader("ETag")
             return Reading()

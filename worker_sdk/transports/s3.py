@@ -36,6 +36,13 @@ ATTEMPTS: Final = 2
 HIDDEN_SECONDS: Final = 120.0
 """So long "forbidden" may stand for "not there yet"; after that it is told as what it says."""
 
+_WRONG_KEYS: Final = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken")
+HINTS: Final = dict.fromkeys(
+    _WRONG_KEYS,
+    "; check the keys (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, or as boto3 finds them)",
+)
+"""What to look at, by what the store answers."""
+
 _CHUNK_BYTES: Final = 64 * 1024
 _ABSENT: Final = frozenset({"NoSuchKey", "404"})
 _FORBIDDEN: Final = frozenset({"AccessDenied", "403", "Forbidden"})
@@ -232,7 +239,9 @@ class S3Source:
             if key not in self._known_keys and self._may_be_hidden():
                 return _AbsentError(code)
             return TransportError(f"S3 answers {code}; check the rights on s3://{self._bucket}")
-        hint = ""
+        hint = HINTS.get(code, "")
+        if code == "NoSuchBucket":
+            hint = f"; there is no s3://{self._bucket}: check the address and s3_endpoint_url"
         if code in {"InvalidArgument", "NotImplemented", "BadRequest", "InvalidRequest", "400"}:
             hint = (
                 "; request_checksum_calculation and response_checksum_validation are "

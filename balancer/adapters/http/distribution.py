@@ -22,6 +22,7 @@ from balancer.app.view import Answer, DistributionView
 from balancer.errors import BalancerError
 from balancer.ports import Metrics
 from worker_sdk.errors import WireError
+from worker_sdk.wire.fellows import NOBODY
 from worker_sdk.wire.strict import check_name
 
 WAIT_MAX_SECONDS: Final = 60.0
@@ -171,7 +172,7 @@ def _matches(tag: str, header: str | None) -> bool:
 
 def _response(answer: Answer | None, known_tag: str | None) -> web.Response:
     if answer is None:
-        return problem(HTTPStatus.NOT_FOUND, "nobody of this host was ever seen")
+        return problem(HTTPStatus.NOT_FOUND, NOBODY)
     tag = (hdrs.ETAG, answer.tag)
     if _matches(answer.tag, known_tag):
         return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=CIMultiDict((tag, NO_CACHE)))
