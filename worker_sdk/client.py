@@ -6,7 +6,6 @@ permits are taken by handles. Nothing here does I/O; that is the background's.
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Iterable, Mapping
 from types import TracebackType
@@ -67,7 +66,8 @@ class PermitClient:
             host: name of this host; ``PERMIT_HOST`` or the hostname if not given.
             group: a name by which policies may address this member.
             flush_seconds: period of reports; the balancer's round.
-            s3_endpoint_url: of a store other than Amazon's.
+            s3_endpoint_url: of a store other than Amazon's; ``PERMIT_S3_ENDPOINT_URL`` if it is
+                not given.
             s3_region: if it is not in the environment.
             usage_topic: where reports go; the balancer's ``PERMIT_KAFKA_USAGE_TOPIC``.
             clock: for tests.
@@ -209,4 +209,6 @@ class PermitClient:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        import asyncio  # noqa: PLC0415 - whoever comes here has it loaded
+
         await asyncio.to_thread(self.close)

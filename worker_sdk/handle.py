@@ -7,7 +7,6 @@ background's.
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import inspect
 import sys
@@ -156,6 +155,8 @@ class DestinationHandle:
         timeout: float | None = None,  # noqa: ASYNC109 - the same face as acquire
     ) -> None:
         """As `acquire`, from any event loop. A cancelled call takes nothing."""
+        import asyncio  # noqa: PLC0415 - whoever comes here has it loaded
+
         caller = id(asyncio.current_task())
         if not self._take_laid_out(permits, timeout, caller):
             await take_async(self._lives.present(), self.name, permits, timeout, caller)
@@ -188,6 +189,8 @@ class DestinationHandle:
         timeout: float | None = None,  # noqa: ASYNC109 - the same face as acquire_many
     ) -> int:
         """As `acquire_many`, from any event loop. A cancelled call takes nothing."""
+        import asyncio  # noqa: PLC0415 - whoever comes here has it loaded
+
         check_permits(most)
         member, caller = self._lives.present(), id(asyncio.current_task())
         await take_async(member, self.name, 1, timeout, caller)

@@ -48,6 +48,12 @@ def test_import_of_the_sdk_starts_no_machinery() -> None:
     )
 
 
+def test_a_client_at_work_loads_no_event_loop_and_no_cryptography_of_its_own() -> None:
+    # Beside what its drivers bring: they are most of what a client takes of its host's memory.
+    loaded = modules_loaded_by("worker_sdk.client, worker_sdk.transports.memory")
+    assert loaded & {"asyncio", "concurrent.futures", "hashlib", "socket", "ssl"} == set()
+
+
 def test_pure_packages_load_only_the_standard_library() -> None:
     for module in ("worker_sdk.wire", "worker_sdk.core", "worker_sdk.errors", "balancer.core"):
         loaded = {name.partition(".")[0] for name in modules_loaded_by(module)}

@@ -44,10 +44,10 @@ async def test_a_batch_arrives_compressed_and_whole(
     await create_topic(kafka.bootstrap_servers, topic)
     sink = KafkaSink(kafka.bootstrap_servers, topic=topic)
     try:
-        await sink.send(batch_of("db"), SEND_SECONDS)
-        await sink.send(batch_of("db", used=2), SEND_SECONDS)
+        sink.send(batch_of("db"), SEND_SECONDS)
+        sink.send(batch_of("db", used=2), SEND_SECONDS)
     finally:
-        await sink.close(5)
+        sink.close(5)
     bodies = await consume(kafka.bootstrap_servers, topic, 2)
     assert [decode_batch(decompressed(body)).batch.tuples[0].used for body in bodies] == [1, 2]
 
@@ -64,9 +64,9 @@ async def test_settings_of_the_producer_pass_through(
     }
     sink = KafkaSink(settings, topic=topic)
     try:
-        await sink.send(batch_of("db"), SEND_SECONDS)
+        sink.send(batch_of("db"), SEND_SECONDS)
     finally:
-        await sink.close(5)
+        sink.close(5)
     assert len(await consume(kafka.bootstrap_servers, topic, 1)) == 1
 
 
@@ -147,7 +147,7 @@ FAULTS = ["start-raises", "start-hangs", "send-raises", "send-hangs", "never-ack
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_a_producer_that_fails_in_any_way_is_left_behind_and_made_anew(fault: str) -> None:
+def test_a_producer_that_fails_in_any_way_is_left_behind_and_made_anew(fault: str) -> None:
     made: list[FakeProducer] = []
 
     def make(_: object) -> FakeProducer:
@@ -158,18 +158,17 @@ async def test_a_producer_that_fails_in_any_way_is_left_behind_and_made_anew(fau
     batch = batch_of("a", "b")
     started = time.monotonic()
     with pytest.raises(SendError) as failed:
-        await sink.send(batch, 0.2)
+        sink.send(batch, 0.2)
     assert failed.value.undelivered == batch
     assert time.monotonic() - started < 5
-    await sink.send(batch, 5)
+    sink.send(batch, 5)
     assert [len(producer.sent) for producer in made] == [0, 1]
     assert made[0].stopped
-    await sink.close(1)
-    await asyncio.sleep(0)
+    sink.close(1)
     assert made[1].stopped
 
 
-async def test_of_a_split_batch_only_what_did_not_arrive_is_undelivered() -> None:
+def test_of_a_split_batch_only_what_did_not_arrive_is_undelivered() -> None:
     dice = random.Random(7)
     names = ["".join(dice.choices(string.ascii_letters, k=64)) for _ in range(20_000)]
     batch = batch_of(*names)
@@ -185,30 +184,30 @@ async def test_of_a_split_batch_only_what_did_not_arrive_is_undelivered() -> Non
     producer = SecondFails("")
     sink = KafkaSink("unused:1", make_producer=lambda _: producer)
     with pytest.raises(SendError) as failed:
-        await sink.send(batch, SEND_SECONDS)
+        sink.send(batch, SEND_SECONDS)
     arrived = decode_batch(decompressed(producer.sent[0])).batch.tuples
     assert arrived + failed.value.undelivered.tuples == batch.tuples
     assert arrived
     assert failed.value.undelivered.tuples
 
 
-async def test_a_broker_that_accepts_and_never_answers_is_bounded_in_time() -> None:
+def test_a_broker_that_accepts_and_never_answers_is_bounded_in_time() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         sink = KafkaSink(f"127.0.0.1:{silent.getsockname()[1]}")
         started = time.monotonic()
         with pytest.raises(SendError):
-            await sink.send(batch_of("db"), 0.5)
-        await sink.close(0.5)
+            sink.send(batch_of("db"), 0.5)
+        sink.close(0.5)
         assert time.monotonic() - started < 5
 
 
-async def test_a_broker_that_is_not_there_is_bounded_in_time() -> None:
+def test_a_broker_that_is_not_there_is_bounded_in_time() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     sink = KafkaSink(f"127.0.0.1:{port}")
     started = time.monotonic()
     with pytest.raises(SendError) as failed:
-        await sink.send(batch_of("db"), 2)
-    await sink.close(0.5)
+        sink.send(batch_of("db"), 2)
+    sink.close(0.5)
     assert len(failed.value.undelivered.tuples) == 1
     assert time.monotonic() - started < 8

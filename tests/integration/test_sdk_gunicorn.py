@@ -43,9 +43,9 @@ from worker_sdk.transports.kafka import KafkaSink
 balancer = InMemoryBalancer({"db": 1000}, members=10)
 
 class Sink(KafkaSink):
-    async def send(self, batch, timeout_seconds):
-        await super().send(batch, timeout_seconds)
-        await balancer.sink.send(batch, timeout_seconds)
+    def send(self, batch, timeout_seconds):
+        super().send(batch, timeout_seconds)
+        balancer.sink.send(batch, timeout_seconds)
 
 async def some_work():
     await asyncio.sleep(0.01)

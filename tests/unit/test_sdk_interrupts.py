@@ -22,11 +22,11 @@ def say(line):
     sys.stdout.flush()
 
 class Slow(MemorySink):
-    async def send(self, batch, timeout_seconds):
+    def send(self, batch, timeout_seconds):
         if batch.state == "leaving":
             say("closing")
-            await asyncio.sleep(0.5)
-        await super().send(batch, timeout_seconds)
+            time.sleep(0.5)
+        super().send(batch, timeout_seconds)
         say(f"{batch.state} {sum(entry.denied for entry in batch.tuples)}")
 
 client = PermitClient(

@@ -112,7 +112,7 @@ def test_an_uwsgi_that_runs_no_threads_is_refused_in_a_sentence(
         client.close()
 
 
-@pytest.mark.parametrize("refused", ["permit-worker", "permit-reader"])
+@pytest.mark.parametrize("refused", ["permit-pacer", "permit-reader", "permit-reporter"])
 def test_a_process_that_has_no_threads_left_is_told_so_and_nothing_stays_behind(
     monkeypatch: pytest.MonkeyPatch, refused: str
 ) -> None:

@@ -6,7 +6,6 @@ stops waiting, for whatever reason, takes nothing.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import Callable
@@ -103,6 +102,8 @@ async def take_async(
     caller: int | None,
 ) -> None:
     """As `take`, without blocking the event loop. Cancellation takes nothing."""
+    import asyncio  # noqa: PLC0415 - whoever comes here has it loaded
+
     if timeout is not None:
         timeout = checked_seconds(timeout)
     if member.take(destination, permits, caller):

@@ -6,7 +6,6 @@ permits: those limit the rate, this limits what is under way.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 import time
@@ -104,6 +103,8 @@ class Gate:
         timeout: float | None,  # noqa: ASYNC109 - the same face as enter
     ) -> float | None:
         """As `enter`, without blocking the event loop. Cancellation leaves nothing behind."""
+        import asyncio  # noqa: PLC0415 - whoever comes here has it loaded
+
         if self._comes_in():
             return timeout
         deadline = None if timeout is None else time.monotonic() + checked_seconds(timeout)

@@ -7,7 +7,6 @@ asked for.
 from __future__ import annotations
 
 import os
-import secrets
 import threading
 from collections.abc import Callable
 from typing import Final
@@ -20,7 +19,8 @@ from worker_sdk.runtime.clocks import Clock
 from worker_sdk.runtime.guard import entered, is_interrupted, make_guard
 from worker_sdk.runtime.member import Member
 from worker_sdk.runtime.options import Options
-from worker_sdk.runtime.surroundings import check_surroundings, has_greenlets, machine
+from worker_sdk.runtime.surroundings import check_surroundings, machine
+from worker_sdk.transports.threads import has_greenlets, is_guest
 
 INSTANCE_BYTES: Final = 8
 
@@ -66,7 +66,7 @@ class Lives:
                 self._begin()
 
     def _begin(self) -> Member:
-        instance = make_instance(machine(), secrets.token_hex(INSTANCE_BYTES))
+        instance = make_instance(machine(), os.urandom(INSTANCE_BYTES).hex())
         member = Member(self._options, instance, self._clock)
         source = self._options.open_source(member.identity)
         sink = self._options.open_sink()
@@ -109,7 +109,7 @@ class Lives:
         Nothing happens if there is none.
         """
         self._forget_parents()
-        if self._interrupts():
+        if self._interrupts() or is_guest():
             return self._end_later(timeout_seconds)
         with entered(self._lock):
             member, background = self._member, self._background
@@ -129,7 +129,7 @@ class Lives:
         return any(is_interrupted(guard) for guard in guards)
 
     def _end_later(self, timeout_seconds: float) -> int:
-        # What the end needs is held by the very call that was interrupted for it.
+        # What the end needs is held, or done, by the very call that was interrupted for it.
         self._ending = threading.Thread(
             target=self.end, args=(timeout_seconds,), name="permit-ending", daemon=True
         )

@@ -1,14 +1,14 @@
 """What kind of process a client finds itself in.
 
-Decides whether the work behind a client can run there, whether its threads are greenlets, and by
-what all processes of a machine know that it is theirs. Knows nothing of clients; it looks at what
-the process has loaded and loads nothing itself.
+Decides whether the work behind a client can run there, and by what all processes of a machine know
+that it is theirs. Knows nothing of clients; it looks at what the process has loaded and loads
+nothing itself.
 """
 
 from __future__ import annotations
 
-import hashlib
 import sys
+import zlib
 from typing import Any, Final
 
 from worker_sdk.core.machines import UNKNOWN
@@ -51,14 +51,6 @@ def machine() -> str:
             boot = file.read().strip()
     except OSError:
         return UNKNOWN
-    digits = hashlib.sha256(boot).hexdigest()[: len(UNKNOWN)]
+    # A sum of 16 bits will do, and hashlib would load OpenSSL.
+    digits = f"{zlib.crc32(boot) & 0xFFFF:04x}"
     return "ffff" if digits == UNKNOWN else digits
-
-
-def has_greenlets() -> bool:
-    """Say whether threads are greenlets here (gevent, eventlet), all on one of the system's."""
-    gevent: Any = sys.modules.get("gevent.monkey")
-    if gevent is not None and gevent.is_module_patched("threading"):
-        return True
-    eventlet: Any = sys.modules.get("eventlet.patcher")
-    return eventlet is not None and bool(eventlet.is_monkey_patched("thread"))

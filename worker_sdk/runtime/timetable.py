@@ -11,7 +11,7 @@ at another instant.
 
 from __future__ import annotations
 
-import hashlib
+import zlib
 from dataclasses import dataclass
 from typing import Final
 
@@ -57,8 +57,7 @@ class Timetable:
             pause_seconds: what members wait on average.
             failures: how many tries have failed until now.
         """
-        digest = hashlib.sha256(f"{self.instance}/{failures}".encode()).digest()
-        return pause_seconds * (0.5 + _fraction(digest[:4]))
+        return pause_seconds * (0.5 + _fraction(f"{self.instance}/{failures}"))
 
     def _until(self, phase_seconds: float, wall_seconds: float, *, least: float) -> float:
         seconds = (phase_seconds - wall_seconds) % self.period_seconds
@@ -68,17 +67,17 @@ class Timetable:
 
 def make_timetable(period_seconds: float, instance: str) -> Timetable:
     """Return the timetable of an instance; equal instances have equal phases."""
-    digest = hashlib.sha256(instance.encode("utf-8")).digest()
     reports_end = min(
         period_seconds * _REPORTS_END, period_seconds * _PLANNING - _BEFORE_PLANNING_SECONDS
     )
     return Timetable(
         period_seconds=period_seconds,
-        report_seconds=max(0.0, reports_end) * _fraction(digest[:4]),
-        read_seconds=period_seconds * (_READS_BEGIN + _READS_SPAN * _fraction(digest[4:8])),
+        report_seconds=max(0.0, reports_end) * _fraction(f"{instance}/report"),
+        read_seconds=period_seconds * (_READS_BEGIN + _READS_SPAN * _fraction(f"{instance}/read")),
         instance=instance,
     )
 
 
-def _fraction(drawn: bytes) -> float:
-    return int.from_bytes(drawn, "big") / 2**32
+def _fraction(seed: str) -> float:
+    # Instances are random already; a checksum spreads what is told apart by its end alone.
+    return zlib.crc32(seed.encode("utf-8")) / 2**32

@@ -51,23 +51,27 @@ class SendError(TransportError):
         cause: a few words for counting.
     """
 
-    def __init__(self, undelivered: UsageBatch, cause: str) -> None:
+    def __init__(self, undelivered: UsageBatch, cause: str, detail: str = "") -> None:
         self.undelivered = undelivered
         self.cause = cause
-        super().__init__(f"{len(undelivered.tuples)} tuples were not delivered: {cause}")
+        why = f"{cause}: {detail}" if detail else cause
+        super().__init__(f"{len(undelivered.tuples)} tuples were not delivered: {why}")
 
 
 class ReportSink(Protocol):
-    """Where batches go. All calls come from one event loop, one at a time."""
+    """Where batches go. All calls come from one thread, but for `interrupt`."""
 
-    async def send(self, batch: UsageBatch, timeout_seconds: float) -> None:
+    def send(self, batch: UsageBatch, timeout_seconds: float) -> None:
         """Deliver ``batch`` within the time.
 
         Raises:
             SendError: naming what was not acknowledged.
         """
 
-    async def close(self, timeout_seconds: float) -> None:
+    def interrupt(self) -> None:
+        """End a `send` under way soon, from another thread; raise nothing."""
+
+    def close(self, timeout_seconds: float) -> None:
         """Let go of every connection within the time; raise nothing."""
 
 

@@ -3,22 +3,25 @@
 Decides how a batch becomes messages that the broker takes, and when a producer is given up. Knows
 nothing of what the batch says or of what becomes of an undelivered one.
 
-The producer of aiokafka may neither return from a send nor from its stop once the broker is gone;
-so every wait here has an end, and a producer that failed is left behind and made anew.
+The producer of aiokafka needs an event loop, which has a thread of its own here. It may neither
+return from a send nor from its stop once the broker is gone; so every wait here has an end, and a
+producer that failed is left behind and made anew.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import importlib
 import inspect
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from worker_sdk.errors import ConfigurationError
+from worker_sdk.errors import ConfigurationError, TransportError
 from worker_sdk.transports.base import Deadline, SendError
+from worker_sdk.transports.loops import LoopThread
 from worker_sdk.wire.compression import GZIP, ZSTD, gzip_bytes
 from worker_sdk.wire.limits import BATCH_COMPRESSED_MAX_BYTES, BATCH_MAX_BYTES
 from worker_sdk.wire.usage import CONTENT_TYPE, USAGE_TOPIC, UsageBatch, encode_batch
@@ -43,6 +46,10 @@ class Producer(Protocol):
 
     async def stop(self) -> None:
         """Disconnect."""
+
+
+class SendInterrupted(TransportError):
+    """A send was ended because the client closes."""
 
 
 Compress = Callable[[bytes], bytes]
@@ -107,46 +114,101 @@ class KafkaSink:
         topic: str = USAGE_TOPIC,
         make_producer: Callable[[dict[str, object]], Producer] | None = None,
     ) -> None:
-        self._settings = {
+        settings = {
             "acks": "all",
             "max_request_size": MESSAGE_MAX_BYTES,
             "request_timeout_ms": 10_000,
             **(kafka_settings(kafka) if make_producer is None else {"bootstrap_servers": kafka}),
         }
-        self._topic = topic
-        self._make_producer = make_producer or _make_producer
-        self._producer: Producer | None = None
-        self._encoding, self._compress = compressor()
-        self._leftovers: set[asyncio.Task[Any]] = set()
+        encoding, self._compress = compressor()
+        self._messages = _Messages(topic, encoding, settings, make_producer or _make_producer)
+        self._loop = LoopThread("permit-kafka")
 
-    async def send(self, batch: UsageBatch, timeout_seconds: float) -> None:
+    def send(self, batch: UsageBatch, timeout_seconds: float) -> None:
         """Deliver the batch in as many messages as its size asks for."""
         deadline = Deadline(timeout_seconds)
         parts = split_batch(batch, self._compress)
-        for number, (part, body) in enumerate(parts):
-            try:
-                await self._send_message(part, body, deadline)
-            except (Exception, asyncio.CancelledError) as error:
-                await self._abandon(min(STOP_SECONDS, deadline.remaining_seconds()))
-                if isinstance(error, asyncio.CancelledError):
-                    raise
-                rest = tuple(entry for late, _ in parts[number:] for entry in late.tuples)
-                raise SendError(
-                    dataclasses.replace(batch, tuples=rest), type(error).__name__
-                ) from error
+        self._messages.delivered = 0
+        sending = self._messages.send(
+            batch.host.encode("utf-8"), [body for _, body in parts], deadline
+        )
+        try:
+            self._loop.run(sending, timeout_seconds + 2 * STOP_SECONDS)
+        except Exception as error:
+            late = [part for part, _ in parts[self._messages.delivered :]]
+            rest = tuple(entry for part in late for entry in part.tuples)
+            undelivered = dataclasses.replace(batch, tuples=rest)
+            raise SendError(undelivered, type(error).__name__, str(error)) from error
 
-    async def _send_message(self, part: UsageBatch, body: bytes, deadline: Deadline) -> None:
-        if self._producer is None:
-            producer = self._make_producer(self._settings)
-            self._producer = producer
-            await self._bounded(producer.start(), deadline)
-        headers = [
+    def interrupt(self) -> None:
+        """End a send under way soon; what it has not delivered is undelivered."""
+        self._loop.call(self._messages.interrupt)
+
+    def close(self, timeout_seconds: float) -> None:
+        """Stop the producer, or leave it behind if it does not stop in time."""
+        deadline = Deadline(timeout_seconds)
+        with contextlib.suppress(Exception):
+            self._loop.run(self._messages.abandon(timeout_seconds), timeout_seconds)
+        self._loop.stop(deadline.remaining_seconds())
+
+
+class _Messages:
+    """What runs on the loop: message after message, by one producer until it fails.
+
+    Attributes:
+        delivered: how many messages of the present send were acknowledged.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        encoding: str,
+        settings: dict[str, object],
+        make_producer: Callable[[dict[str, object]], Producer],
+    ) -> None:
+        self.delivered = 0
+        self._topic = topic
+        self._headers = [
             ("content-type", CONTENT_TYPE.encode()),
-            ("content-encoding", self._encoding.encode()),
+            ("content-encoding", encoding.encode()),
         ]
+        self._settings = settings
+        self._make_producer = make_producer
+        self._producer: Producer | None = None
+        self._sending: asyncio.Task[Any] | None = None
+        self._leftovers: set[asyncio.Task[Any]] = set()
+
+    async def send(self, key: bytes, bodies: Sequence[bytes], deadline: Deadline) -> None:
+        """Deliver the messages, in order.
+
+        Raises:
+            SendInterrupted: where it was interrupted.
+            Exception: of the producer, whatever it is.
+        """
+        self._sending = asyncio.current_task()
+        try:
+            for body in bodies:
+                await self._send_one(key, body, deadline)
+                self.delivered += 1
+        except (Exception, asyncio.CancelledError) as error:
+            self._sending = None  # what follows is short, and not to be interrupted
+            await self.abandon(min(STOP_SECONDS, deadline.remaining_seconds()))
+            if isinstance(error, asyncio.CancelledError):
+                raise SendInterrupted("the client closes") from error
+            raise
+        self._sending = None
+
+    def interrupt(self) -> None:
+        """Cancel the send under way, if there is one."""
+        if self._sending is not None:
+            self._sending.cancel()
+
+    async def _send_one(self, key: bytes, body: bytes, deadline: Deadline) -> None:
+        if self._producer is None:
+            self._producer = self._make_producer(self._settings)
+            await self._bounded(self._producer.start(), deadline)
         acknowledged = await self._bounded(
-            self._producer.send(self._topic, body, part.host.encode("utf-8"), headers=headers),
-            deadline,
+            self._producer.send(self._topic, body, key, headers=self._headers), deadline
         )
         await self._bounded(acknowledged, deadline)
 
@@ -167,7 +229,8 @@ class KafkaSink:
         task.cancel()
         task.add_done_callback(_look_away)
 
-    async def _abandon(self, seconds: float) -> None:
+    async def abandon(self, seconds: float) -> None:
+        """Stop the producer, or leave it behind if it does not stop in time."""
         producer, self._producer = self._producer, None
         if producer is None:
             return
@@ -176,10 +239,6 @@ class KafkaSink:
         stopping.add_done_callback(self._leftovers.discard)
         stopping.add_done_callback(_look_away)
         await asyncio.wait({stopping}, timeout=seconds)
-
-    async def close(self, timeout_seconds: float) -> None:
-        """Stop the producer, or leave it behind if it does not stop in time."""
-        await self._abandon(timeout_seconds)
 
 
 async def _stop(producer: Producer) -> None:

@@ -30,7 +30,7 @@ class MemorySink:
         self.fault: str | None = None
         self._on_batch = on_batch
 
-    async def send(self, batch: UsageBatch, timeout_seconds: float) -> None:
+    def send(self, batch: UsageBatch, timeout_seconds: float) -> None:
         """Keep the batch, or fail as told."""
         if self.fault is not None:
             raise SendError(batch, self.fault)
@@ -39,7 +39,10 @@ class MemorySink:
         if self._on_batch is not None:
             self._on_batch(batch)
 
-    async def close(self, timeout_seconds: float) -> None:
+    def interrupt(self) -> None:
+        """Do nothing."""
+
+    def close(self, timeout_seconds: float) -> None:
         """Do nothing."""
 
 

@@ -7,7 +7,6 @@ stands with the drivers that use it.
 
 from __future__ import annotations
 
-import gzip
 import io
 import zlib
 from collections.abc import Iterator
@@ -26,7 +25,7 @@ _GZIP_WBITS: Final = 31
 
 def gzip_bytes(body: bytes, *, level: int = 6) -> bytes:
     """Return ``body`` as one gzip member; it has no time stamp: equal input gives equal bytes."""
-    return gzip.compress(body, compresslevel=level, mtime=0)
+    return zlib.compress(body, level, wbits=_GZIP_WBITS)
 
 
 def gunzip_chunks(body: bytes, limit_bytes: int) -> Iterator[bytes]:

@@ -1,21 +1,28 @@
-"""The event loop that runs behind a client.
+"""An event loop in the host's process, for drivers that need one.
 
-Decides three things that make it a good guest: it survives a fork of its process without harm to
-the parent's loop, it can look up names while the interpreter exits, and where threads are greenlets
-it leaves the host's own event loops alone. Knows nothing of permits.
+Decides four things that make it a good guest: it has a thread of its own, it survives a fork of its
+process without harm to the parent's loop, it can look up names while the interpreter exits, and
+where threads are greenlets it leaves the host's own event loops alone. Knows nothing of permits.
 """
 
 from __future__ import annotations
 
 import _thread
 import asyncio
+import contextlib
 import logging
 import os
 import selectors
 import socket
-from typing import Any, Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
 
-from worker_sdk.runtime.surroundings import has_greenlets
+from worker_sdk.transports.threads import GuestThread, has_greenlets
+
+T = TypeVar("T")
+
+END_SECONDS: Final = 0.2
+"""What tasks that are left have for their end."""
 
 _logger: Final = logging.getLogger("worker_sdk")
 
@@ -92,3 +99,69 @@ class GuestLoop(asyncio.SelectorEventLoop):
         # Thread.start would wait for its beginning, and as greenlets others would run meanwhile.
         _thread.start_new_thread(look_up, ())
         return await found
+
+
+class LoopThread:
+    """A loop on a thread; both begin with the first use.
+
+    Args:
+        name: of the thread.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._loop: GuestLoop | None = None
+        self._thread: GuestThread | None = None
+
+    def run(self, coroutine: Coroutine[Any, Any, T], timeout_seconds: float) -> T:
+        """Run a coroutine to its end. From one other thread only.
+
+        Raises:
+            TimeoutError: if it does not end in time; it is cancelled then.
+            RuntimeError: if the system gives no thread, or after `stop`.
+        """
+        try:
+            ending = asyncio.run_coroutine_threadsafe(coroutine, self._started_loop())
+        except RuntimeError:
+            coroutine.close()
+            raise
+        try:
+            return ending.result(timeout_seconds)
+        finally:
+            ending.cancel()
+
+    def call(self, callback: Callable[[], object]) -> None:
+        """Have a callback called on the loop, if it runs, after what was run before."""
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop was closed
+                self._loop.call_soon_threadsafe(callback)
+
+    def stop(self, timeout_seconds: float) -> None:
+        """End the loop and its thread within the time; raise nothing."""
+        if self._loop is not None and self._thread is not None:
+            self.call(self._loop.stop)
+            self._thread.join(timeout_seconds)
+
+    def _started_loop(self) -> GuestLoop:
+        if self._loop is None:
+            loop = GuestLoop()
+            thread = GuestThread(self._name, lambda: _run_until_stopped(loop))
+            try:
+                thread.start()
+            except RuntimeError:
+                loop.close()
+                raise
+            self._loop, self._thread = loop, thread
+        return self._loop
+
+
+def _run_until_stopped(loop: GuestLoop) -> None:
+    try:
+        loop.run_forever()
+        tasks = asyncio.all_tasks(loop)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            loop.run_until_complete(asyncio.wait(tasks, timeout=END_SECONDS))
+    finally:
+        loop.close()

@@ -1,0 +1,62 @@
+"""The client's own threads, and how they are woken.
+
+Decides what a thread of the client is and whether threads are greenlets here. Knows nothing of what
+the threads do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+WAIT_MAX_SECONDS = 1e6
+"""Longer than any period, and every clock can count it."""
+
+
+class GuestThread(threading.Thread):
+    """A thread of the client in the host's process: a daemon, which keeps no interpreter alive."""
+
+    def __init__(self, name: str, work: Callable[[], object]) -> None:
+        super().__init__(target=work, name=name, daemon=True)
+
+
+def is_guest() -> bool:
+    """Say whether this is a thread of the client's own, where to wait for another may be for ever.
+
+    The host's code comes here by finalisers that the collector runs in whatever thread.
+    """
+    return isinstance(threading.current_thread(), GuestThread)
+
+
+class Bell:
+    """Wakes the one thread that waits for it, from any other.
+
+    An Event is set under a lock of its own; a signal handler or a finaliser that sets it amid
+    another set of its thread would wait for itself. To ring takes no lock.
+    """
+
+    def __init__(self) -> None:
+        self._silence = threading.Lock()
+        self._silence.acquire()
+
+    def ring(self) -> None:
+        """End the present wait, or the next one at once."""
+        if self._silence.locked():
+            with contextlib.suppress(RuntimeError):  # somebody rang at the same time
+                self._silence.release()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for so long at most; say whether it rang."""
+        return self._silence.acquire(timeout=max(0.0, min(seconds, WAIT_MAX_SECONDS)))
+
+
+def has_greenlets() -> bool:
+    """Say whether threads are greenlets here (gevent, eventlet), all on one of the system's."""
+    gevent: Any = sys.modules.get("gevent.monkey")
+    if gevent is not None and gevent.is_module_patched("threading"):
+        return True
+    eventlet: Any = sys.modules.get("eventlet.patcher")
+    return eventlet is not None and bool(eventlet.is_monkey_patched("thread"))
