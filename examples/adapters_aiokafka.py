@@ -28,7 +28,7 @@ async def main() -> None:
         consumer = AIOKafkaConsumer(
             os.environ.get("ORDERS_TOPIC", "orders"),
             bootstrap_servers=os.environ["PERMIT_KAFKA_BOOTSTRAP_SERVERS"],
-            group_id="orders-workers",
+            group_id="orders-aiokafka",
             enable_auto_commit=False,
             auto_offset_reset="earliest",
         )

@@ -28,7 +28,7 @@ def main() -> None:
         consumer = Consumer(
             {
                 "bootstrap.servers": os.environ["PERMIT_KAFKA_BOOTSTRAP_SERVERS"],
-                "group.id": "orders-workers",
+                "group.id": "orders-confluent-kafka",
                 "auto.offset.reset": "earliest",
                 "enable.auto.offset.store": False,  # permitted() stores what was delivered
             }

@@ -31,7 +31,7 @@ async def main() -> None:
 
         @broker.subscriber(
             os.environ.get("ORDERS_TOPIC", "orders"),
-            group_id="orders-workers",
+            group_id="orders-faststream",
             auto_offset_reset="earliest",
             ack_policy=AckPolicy.NACK_ON_ERROR,  # what still waits at the end comes again
         )

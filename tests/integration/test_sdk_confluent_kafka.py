@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from typing import cast
 
 import pytest
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from balancer.embedded import KafkaServer
 from tests.support.real_clients import await_condition, create_topic, produce
@@ -155,6 +157,47 @@ def test_a_consumer_that_would_commit_what_waits_is_refused(
         records = permitted(consumer, client.destination("db"))
         with pytest.raises(ConfigurationError, match=r'"enable.auto.offset.store": False'):
             next(records)
+
+
+def test_a_topic_that_is_not_there_is_warned_of_and_read_once_it_is(
+    kafka: KafkaServer,
+    fresh_name: Callable[[str], str],
+    client: PermitClient,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    topic = fresh_name("later")
+    often = {"topic.metadata.refresh.interval.ms": 200, "allow.auto.create.topics": False}
+    with (
+        caplog.at_level(logging.WARNING, "worker_sdk"),
+        consuming(kafka, topic, **often) as consumer,
+        closing(permitted(consumer, client.destination("db"), poll_seconds=0.1)) as records,
+    ):
+        delivering = Delivering(records, until=1)
+        await_condition(lambda: bool(caplog.records), "it is warned of", WAIT_SECONDS)
+        asyncio.run(create_topic(kafka.bootstrap_servers, topic))
+        asyncio.run(produce(kafka.bootstrap_servers, topic, [b"0"]))
+        delivering.end()
+    assert (delivering.got, delivering.error) == ([b"0"], None)
+    told = caplog.records[0].getMessage()
+    assert topic in told
+    assert "(UNKNOWN_TOPIC_OR_PART): create the topic, or subscribe to another; polling" in told
+
+
+def test_an_error_that_is_fatal_ends_the_records(client: PermitClient) -> None:
+    class Fenced:
+        """A consumer that was replaced by another of its group.instance.id."""
+
+        def store_offsets(self, **_: object) -> None: ...
+
+        def poll(self, _: float) -> object:
+            return self
+
+        def error(self) -> KafkaError:
+            return KafkaError(KafkaError.FENCED_INSTANCE_ID, "fenced", fatal=True)
+
+    records = permitted(cast("Consumer", Fenced()), client.destination("db"))
+    with pytest.raises(KafkaException, match="FENCED_INSTANCE_ID"):
+        next(records)
 
 
 @pytest.mark.long

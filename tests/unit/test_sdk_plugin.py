@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from worker_sdk import ConfigurationError
 from worker_sdk.testing import InMemoryBalancer, ManualClock, wait_until_ready
 from worker_sdk.testing.plugin import StartPermitClient
 
@@ -53,6 +54,41 @@ def test_a_client_is_closed_when_its_test_has_ended(pytester: pytest.Pytester) -
     pytester.makeconftest(USERS_CONFTEST)
     pytester.makepyfile(USERS_TWO_TESTS)
     pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=2)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"capacity": 30}, "^capacity must be permits a window by destination, not 30;.*orders-db"),
+        ({"capacity": ["db"]}, "^capacity must be"),
+        ({"capacity": {}}, "^capacity must be"),
+        ({"capacity": {"db": "30"}}, "^capacity of 'db' must be a whole number of at least 0"),
+        ({"capacity": {"db": 0.5}}, "not 0.5; an example: 30"),
+        ({"members": 0}, "^members must be a whole number of at least 1"),
+        ({"window_seconds": "60"}, "^window_seconds must be"),
+        ({"guard_ms": -1}, "^guard_ms must be"),
+        ({"guard_ms": 30_000}, "leaves nothing of a window of 60 s"),
+        ({"pacing": "even"}, "^pacing must be a Pacing.*Pacing.WINDOW"),
+    ],
+)
+def test_a_wrong_argument_of_a_fake_is_named_with_an_example(
+    settings: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        InMemoryBalancer(**{"capacity": {"db": 1}, **settings})  # type: ignore[arg-type]  # wrong
+
+
+def test_what_is_no_clock_or_client_is_told(permit_client: StartPermitClient) -> None:
+    with pytest.raises(ConfigurationError, match="clock must be a ManualClock"):
+        InMemoryBalancer({"db": 1}).client(clock=5)  # type: ignore[arg-type]  # wrong on purpose
+    with pytest.raises(ConfigurationError, match="seconds must be a number of seconds, not '60'"):
+        ManualClock().advance("60")  # type: ignore[arg-type]  # wrong on purpose
+    with pytest.raises(ConfigurationError, match="seconds must be"):
+        ManualClock().step_wall(float("nan"))
+    with pytest.raises(ConfigurationError, match="client must be a PermitClient"):
+        wait_until_ready("client")  # type: ignore[arg-type]  # wrong on purpose
+    with pytest.raises(ConfigurationError, match="capacity must be permits a window"):
+        permit_client(["db"])  # type: ignore[arg-type]  # wrong on purpose
 
 
 def test_waiting_for_a_client_that_never_gets_a_share_ends() -> None:

@@ -4,11 +4,16 @@ Decides what happens while no permit is to be had: all partitions are paused and
 without bringing anything, so that the group does not take the consumer for dead. A record's offset
 is stored after its delivery, so that one that waits is never committed as delivered. Knows nothing
 of commits; they stay the consumer's or the program's.
+
+What polling gives instead of a record (a topic that is not there yet, a right that is missing, a
+broker that is away) is logged, and polling goes on, as librdkafka goes on by itself; only what it
+calls fatal ends it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Generator
 from typing import Final
 
@@ -18,7 +23,17 @@ from worker_sdk.errors import ConfigurationError
 from worker_sdk.handle import DestinationHandle, Permit
 from worker_sdk.runtime.asking import Meanwhile
 
+logger: Final = logging.getLogger("worker_sdk")
+
 POLL_SECONDS: Final = 1.0
+
+_HINTS: Final = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART: ": create the topic, or subscribe to another",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: ": give the consumer the right to read the topic",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: ": give the consumer the right to use its group.id",
+    KafkaError._MAX_POLL_EXCEEDED: ": the loop's body took longer than max.poll.interval.ms",  # noqa: SLF001
+}
+"""What to do, by what is wrong."""
 
 _Partition = tuple[str, int]
 
@@ -46,7 +61,8 @@ def permitted(
 
     Raises:
         ConfigurationError: if the consumer itself stores offsets as it hands records out.
-        KafkaException: if polling gives an error.
+        KafkaException: if polling gives an error that is fatal. Any other is warned of on the
+            logger ``worker_sdk``: a topic that comes into being is read without a restart.
         ClientClosedError: if the client is closed; the record waiting stays undelivered.
     """
     try:
@@ -77,9 +93,16 @@ def _polled(consumer: Consumer, seconds: float) -> Message | None:
     error = None if message is None else message.error()
     if error is None:
         return message
-    if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
-        return None
-    raise KafkaException(error)
+    if error.fatal():
+        raise KafkaException(error)
+    if error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+        logger.warning(
+            "confluent-kafka: %s (%s)%s; polling goes on",
+            error.str(),
+            error.name(),
+            _HINTS.get(error.code(), ""),
+        )
+    return None
 
 
 def _store(consumer: Consumer, record: Message) -> None:

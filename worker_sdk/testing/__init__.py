@@ -7,6 +7,7 @@ changes, so that a test can count on it. It plans no rounds; the real balancer d
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from typing import Final
 
 from worker_sdk.client import PermitClient
 from worker_sdk.core.ladder import Mode
+from worker_sdk.errors import ConfigurationError
 from worker_sdk.transports.base import Identity, Reading
 from worker_sdk.transports.memory import MemorySink
 from worker_sdk.wire.distribution import OwnShare, Pacing, Terms
@@ -36,13 +38,22 @@ class ManualClock:
         self._mono_ms = 0
 
     def advance(self, seconds: float) -> None:
-        """Let time pass."""
-        self.now_ms += round(seconds * 1000)
-        self._mono_ms += round(seconds * 1000)
+        """Let time pass.
+
+        Raises:
+            ConfigurationError: where it is no number of seconds.
+        """
+        passed_ms = _milliseconds(seconds)
+        self.now_ms += passed_ms
+        self._mono_ms += passed_ms
 
     def step_wall(self, seconds: float) -> None:
-        """Set the wall clock forward, or back, as somebody who corrects it would."""
-        self.now_ms += round(seconds * 1000)
+        """Set the wall clock forward, or back, as somebody who corrects it would.
+
+        Raises:
+            ConfigurationError: where it is no number of seconds.
+        """
+        self.now_ms += _milliseconds(seconds)
 
     def wall_ms(self) -> int:
         """Return the Unix instant in milliseconds."""
@@ -51,6 +62,43 @@ class ManualClock:
     def mono_ms(self) -> int:
         """Return the milliseconds that have passed."""
         return self._mono_ms
+
+
+def _milliseconds(seconds: float) -> int:
+    # Anything may come from a program without types.
+    given: object = seconds
+    if not isinstance(given, (int, float)) or not math.isfinite(given):
+        raise ConfigurationError(
+            f"seconds must be a number of seconds, not {given!r:.40}; an example: 60"
+        )
+    return round(given * 1000)
+
+
+def _check_whole(name: str, value: object, least: int, example: int) -> None:
+    if type(value) is not int or value < least:
+        raise ConfigurationError(
+            f"{name} must be a whole number of at least {least}, not {value!r:.40}; "
+            f"an example: {example}"
+        )
+
+
+def _capacities(capacity: object) -> dict[str, int]:
+    if not isinstance(capacity, Mapping) or not capacity:
+        raise ConfigurationError(
+            "capacity must be permits a window by destination, not "
+            f'{capacity!r:.40}; an example: {{"orders-db": 30}}'
+        )
+    for name, permits in capacity.items():
+        _check_whole(f"capacity of {name!r:.40}", permits, 0, 30)
+    return dict(capacity)
+
+
+def _is_client(client: object) -> bool:
+    return isinstance(client, PermitClient)
+
+
+def _is_clock(clock: object) -> bool:
+    return callable(getattr(clock, "wall_ms", None)) and callable(getattr(clock, "mono_ms", None))
 
 
 class InMemoryBalancer:
@@ -62,6 +110,9 @@ class InMemoryBalancer:
         window_seconds: length of windows.
         guard_ms: nothing is granted so near a window's edge.
         pacing: release within a window.
+
+    Raises:
+        ConfigurationError: naming the argument, the fault and an example.
     """
 
     def __init__(
@@ -73,7 +124,19 @@ class InMemoryBalancer:
         guard_ms: int = 0,
         pacing: Pacing = Pacing.WINDOW,
     ) -> None:
-        self._capacity = dict(capacity)
+        self._capacity = _capacities(capacity)
+        _check_whole("members", members, 1, 2)
+        _check_whole("window_seconds", window_seconds, 1, 60)
+        _check_whole("guard_ms", guard_ms, 0, 250)
+        if 2 * guard_ms >= window_seconds * 1000:
+            raise ConfigurationError(
+                f"guard_ms is {guard_ms}, which leaves nothing of a window of {window_seconds} s; "
+                "an example: 250"
+            )
+        if not isinstance(pacing, Pacing):
+            raise ConfigurationError(
+                f"pacing must be a Pacing, not {pacing!r:.40}; an example: Pacing.WINDOW"
+            )
         self._parts = members
         self._window_seconds = window_seconds
         self._guard_ms = guard_ms
@@ -94,7 +157,15 @@ class InMemoryBalancer:
         flush_seconds: float = 60.0,
         clock: ManualClock | None = None,
     ) -> PermitClient:
-        """Return a client of this balancer, not started, for all of its destinations."""
+        """Return a client of this balancer, not started, for all of its destinations.
+
+        Raises:
+            ConfigurationError: naming the argument, the fault and an example.
+        """
+        if clock is not None and not _is_clock(clock):
+            raise ConfigurationError(
+                f"clock must be a ManualClock, not {clock!r:.40}; an example: ManualClock()"
+            )
         return PermitClient(
             destinations=list(self._capacity),
             kafka=lambda: self.sink,
@@ -153,7 +224,12 @@ def wait_until_ready(client: PermitClient, seconds: float = READY_SECONDS) -> No
 
     Raises:
         TimeoutError: if that takes longer than ``seconds``.
+        ConfigurationError: if it is no client.
     """
+    if not _is_client(client):
+        raise ConfigurationError(
+            f"client must be a PermitClient, not {client!r:.40}; an example: balancer.client()"
+        )
     deadline = time.monotonic() + seconds
     for name in client.destinations:
         handle = client.destination(name)
