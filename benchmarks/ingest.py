@@ -43,6 +43,7 @@ from balancer.app.ingest import Ingest
 from balancer.commands.process import prepare_process
 from balancer.embedded import EmbeddedStack
 from balancer.ports import AcceptedBatch, UsageRecord
+from benchmarks.ingest_peer import UPSERTS
 from worker_sdk.wire.pointer import shard_of
 from worker_sdk.wire.usage import MemberState, UsageBatch, UsageTuple, encode_batch
 
@@ -57,34 +58,9 @@ TABLE_ROUNDS: Final = 500
 TABLE_DESTINATIONS: Final = 1
 TABLE_SHOWN: Final = 25
 SAMPLE_ROWS: Final = 20_000
+EPOCH_MOST: Final = 10_000_000
 ROUND_WAIT_SECONDS: Final = 300
 
-UPSERTS: Final = (
-    """
-    INSERT INTO permit_member AS stored VALUES ($1,$2,$3,$4,$5,$6,$7)
-    ON CONFLICT (host, instance) DO UPDATE
-    SET group_name = excluded.group_name, instant_ms = excluded.instant_ms,
-        seen_ms = excluded.seen_ms, left_ms = excluded.left_ms, spent = excluded.spent
-    WHERE stored.instant_ms < excluded.instant_ms
-    """,
-    """
-    INSERT INTO permit_acknowledgement AS stored VALUES ($1,$2,$3,$4,$5)
-    ON CONFLICT (host, instance, shard) DO UPDATE
-    SET epoch = excluded.epoch, acknowledged_ms = excluded.acknowledged_ms
-    WHERE stored.epoch < excluded.epoch
-    """,
-    """
-    INSERT INTO permit_usage AS stored (destination, from_ms, instant_ms, epoch, granted, used,
-        denied, starved_ms, busy_ms, host, instance, seen_ms)
-    VALUES ($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12)
-    ON CONFLICT (destination, host, instance) DO UPDATE
-    SET from_ms = excluded.from_ms, instant_ms = excluded.instant_ms, epoch = excluded.epoch,
-        granted = excluded.granted, used = excluded.used, denied = excluded.denied,
-        starved_ms = excluded.starved_ms, busy_ms = excluded.busy_ms, seen_ms = excluded.seen_ms
-    WHERE stored.instant_ms < excluded.instant_ms
-    """,
-)
-"""What somebody would write first, a row at a time."""
 COLUMNS: Final = (*UsageTuple._fields, "host", "instance", "seen_ms")
 
 
@@ -195,6 +171,7 @@ class Rates:
     servers_cpu_us: float
     copy: float
     store: float
+    single: float
     many: float
 
 
@@ -243,30 +220,36 @@ class Bench:
             rate, own_cpu / stored * 1e6, servers_cpu / stored * 1e6, *await self.bare(number)
         )
 
-    async def bare(self, number: int) -> tuple[float, float, float]:
-        """Return accounts a second: of COPY, of our storing, and of ``executemany`` upserts."""
+    async def bare(self, number: int) -> tuple[float, float, float, float]:
+        """Return accounts a second: of COPY, of our storing, and of ``executemany`` upserts.
+
+        Ours twice: two pieces at once, as the service does, and one by itself.
+        """
         now_ms = time.time_ns() // 1_000_000
         sample = SAMPLE_ROWS // DESTINATIONS
 
-        def reported(later: int) -> list[AcceptedBatch]:
+        def reported(later: int) -> list[list[AcceptedBatch]]:
             """Return reports each with a newer instant and newer epochs than those before."""
             epochs = 1_000_000 + 10 * number + later
-            found = reports(self.hosts, epochs, now_ms + later)[:sample]
-            return [AcceptedBatch(batch, now_ms, now_ms) for batch in found]
+            found = reports(self.hosts, epochs, now_ms + later)[: 2 * sample]
+            accepted = [AcceptedBatch(batch, now_ms, now_ms) for batch in found]
+            return [accepted[:sample], accepted[sample:]]
 
-        ours, theirs = reported(1), reported(2)
-        given, count = rows.usage_rows(ours)
+        pieces, (piece, _), (theirs, _) = reported(1), reported(2), reported(3)
+        given, count = rows.usage_rows(piece)
         await self.sql.execute(
             "CREATE TABLE IF NOT EXISTS bare AS SELECT * FROM permit_usage WITH NO DATA"
         )
         began = time.perf_counter()
         await self.sql.copy_records_to_table("bare", records=given, columns=COLUMNS)
         copied = time.perf_counter()
-        await self.repository.store_batches(ours)
+        await asyncio.gather(*map(self.repository.store_batches, pieces))
         stored = time.perf_counter()
+        await self.repository.store_batches(piece)
+        single = time.perf_counter()
         kinds = (
             rows.member_rows(theirs),
-            rows.acknowledgement_rows(theirs),
+            rows.acknowledgement_rows(theirs, dict.fromkeys(range(SHARDS), EPOCH_MOST)),
             rows.usage_rows(theirs)[0],
         )
         async with self.sql.transaction():
@@ -274,7 +257,12 @@ class Bench:
                 await self.sql.executemany(statement, found)
         done = time.perf_counter()
         await self.sql.execute("TRUNCATE bare")
-        return count / (copied - began), count / (stored - copied), count / (done - stored)
+        return (
+            count / (copied - began),
+            sum(len(each) for each in pieces) * DESTINATIONS / (stored - copied),
+            count / (single - stored),
+            count / (done - single),
+        )
 
     async def table(self) -> tuple[float, int]:
         """Return which part of the updates stayed in their page, and the table's size in bytes."""
@@ -303,6 +291,12 @@ async def measure(options: argparse.Namespace) -> None:
         life.push_async_callback(sql.close)
         servers = "" if options.table else stack.kafka.bootstrap_servers
         kafka = KafkaConfig(bootstrap_servers=servers, session_timeout_ms=3000)
+        await sql.execute(
+            "INSERT INTO permit_lease (shard, number, holder, expires_ms, epoch) "
+            "SELECT shard, 1, '', 0, $1 FROM generate_series(0, $2) AS shard",
+            EPOCH_MOST,
+            SHARDS - 1,
+        )
         bench = Bench(stack, repository, sql, kafka, options.hosts)
         if options.table:
             await table_rounds(bench, options.rounds)
@@ -336,7 +330,8 @@ async def rounds(bench: Bench, count: int, minutes: float) -> None:
         "round",
         "tuples/s",
         "of COPY",
-        "store x many",
+        "two x many",
+        "one x many",
         "own us/tuple",
         "servers us",
         "HOT %",
@@ -355,6 +350,7 @@ async def rounds(bench: Bench, count: int, minutes: float) -> None:
             f"{rates.ingest:.0f}",
             f"{rates.ingest / rates.copy:.2f}",
             f"{rates.store / rates.many:.1f}",
+            f"{rates.single / rates.many:.1f}",
             f"{rates.own_cpu_us:.1f}",
             f"{rates.servers_cpu_us:.1f}",
             f"{hot * 100:.1f}",
@@ -366,10 +362,11 @@ async def rounds(bench: Bench, count: int, minutes: float) -> None:
     ingest = median(rates.ingest for rates in later)
     of_copy = median(rates.ingest / rates.copy for rates in later)
     times = median(rates.store / rates.many for rates in later)
+    single = median(rates.single / rates.many for rates in later)
     print(
         f"median from the second round on: {ingest:.0f} tuples/s (best "
         f"{max(rates.ingest for rates in later):.0f}), {of_copy:.2f} of COPY; storing alone is "
-        f"{times:.1f} x executemany"
+        f"{times:.1f} x executemany, {single:.1f} x with one piece at a time"
     )
 
 

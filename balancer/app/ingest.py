@@ -1,15 +1,18 @@
 """From the log to the repository: judge, store, and only then move the offset.
 
 Decides what is read and stored at once, and what happens when storing fails. Knows no driver:
-decoding, the log and the repository are given. Reads are decoded and stored in bounded pieces, one
-of which is stored while the next is read and decoded; so memory is bounded whatever waits in the
-log, and while the repository is away one piece more is read and no more.
+decoding, the log and the repository are given. Reads are decoded and stored in bounded pieces, two
+of which are stored at once while the next is read and decoded; so memory is bounded whatever waits
+in the log, and while the repository is away one piece more is read and no more. What is stored
+twice changes nothing and an older account never takes a newer one's place, so that it does not
+matter which of two is done first; offsets are committed in their order all the same.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Final
@@ -29,6 +32,9 @@ RETRY_MOST_SECONDS: Final = 5.0
 
 PIECE_ROWS: Final = 20_000
 """A piece is stored once it has so many rows; the last message may take it to twice that."""
+
+STORING_MOST: Final = 2
+"""While the repository writes one piece, the next is made ready and sent to it."""
 
 SILENT_LEAST_MS: Final = 5_000
 """An empty partition answers twice a second; one that says nothing for so long may hold reports."""
@@ -107,8 +113,7 @@ class Ingest:
         self._partitions: tuple[int, ...] = ()
         self._caught_up = False
         self._told_arrival_time = False
-        self._storing: asyncio.Task[bool] | None = None
-        self._storing_oldest_ms: int | None = None
+        self._storing: deque[tuple[asyncio.Task[bool], int]] = deque()
 
     def view(self) -> IngestView:
         """Return what learning is decided from.
@@ -147,10 +152,11 @@ class Ingest:
             await self._stored()
         finally:
             self._caught_up = False
-            storing, self._storing = self._storing, None
-            if storing is not None:  # cut short: nothing of it is committed
-                storing.cancel()
-                await asyncio.gather(storing, return_exceptions=True)
+            storing = [task for task, _ in self._storing]
+            self._storing.clear()
+            for task in storing:  # cut short: nothing of it is committed
+                task.cancel()
+            await asyncio.gather(*storing, return_exceptions=True)
             await self._usage_log.stop()
 
     async def _take(self, records: Sequence[UsageRecord], stop: asyncio.Event) -> bool:
@@ -158,8 +164,7 @@ class Ingest:
         now_ms = self._clock.now_ms()
         appended = [record.appended_ms for record in records if record.appended_ms is not None]
         oldest_ms = min(appended, default=now_ms)
-        before_ms = self._storing_oldest_ms if self._storing is not None else None
-        self._oldest_waiting_ms = oldest_ms if before_ms is None else min(before_ms, oldest_ms)
+        self._oldest_waiting_ms = min([oldest_ms, *(since_ms for _, since_ms in self._storing)])
         if not appended and not self._told_arrival_time:
             self._told_arrival_time = True
             _log.warning(
@@ -186,31 +191,44 @@ class Ingest:
     async def _hand_over(
         self, piece: Sequence[tuple[UsageRecord, Judged]], oldest_ms: int, stop: asyncio.Event
     ) -> bool:
-        """Begin to store a piece once the one before is; False if that one is not."""
-        if not await self._stored():
+        """Begin to store a piece once there is room for it; False if one before is not stored."""
+        if not await self._stored(leave=STORING_MOST - 1):
             return False
-        self._storing_oldest_ms = oldest_ms
-        self._storing = asyncio.create_task(self._finish(piece, stop))
+        before = self._storing[-1][0] if self._storing else None
+        task = asyncio.create_task(self._finish(piece, before, stop))
+        self._storing.append((task, oldest_ms))
         return True
 
-    async def _stored(self) -> bool:
-        """Wait for the piece in hand; False if told to stop while it was not yet stored."""
-        if self._storing is None:
-            return True
-        await asyncio.wait([self._storing])  # whoever is cancelled here leaves it to `run`
-        storing, self._storing = self._storing, None
-        return storing.result()
+    async def _stored(self, *, leave: int = 0) -> bool:
+        """Wait until so many pieces are left; False if told to stop while one was not stored."""
+        while len(self._storing) > leave:
+            task, _ = self._storing[0]
+            await asyncio.wait([task])  # whoever is cancelled here leaves it to `run`
+            self._storing.popleft()
+            if not task.result():
+                return False
+        return True
 
     async def _finish(
-        self, piece: Sequence[tuple[UsageRecord, Judged]], stop: asyncio.Event
+        self,
+        piece: Sequence[tuple[UsageRecord, Judged]],
+        before: asyncio.Task[bool] | None,
+        stop: asyncio.Event,
     ) -> bool:
-        """Store, keep what was refused, commit; False if told to stop while not yet stored."""
+        """Store, keep what was refused, commit; False if told to stop while not yet stored.
+
+        What follows the storing begins once all of that is done for the piece before, if at all.
+        """
         accepted = [
             (record, judged.accepted) for record, judged in piece if judged.accepted is not None
         ]
         refused: list[tuple[UsageRecord, Refusal]] = []
         if accepted and not await self._store(accepted, refused, stop):
             return False  # nothing is committed: whoever comes next reads it again
+        if before is not None:
+            await asyncio.wait([before])
+            if before.cancelled() or before.exception() is not None or not before.result():
+                return False
         for record, judged in piece:
             self._count(judged)
             refused.extend((record, refusal) for refusal in judged.refused)
@@ -293,7 +311,7 @@ class Ingest:
         if position.lag_records == 0 or not empty:
             self._current_ms = asked_ms
         self._metrics.gauge(catalogue.LAG_RECORDS, position.lag_records)
-        if position.lag_records == 0 and self._storing is None:
+        if position.lag_records == 0 and not self._storing:
             self._oldest_waiting_ms = None
             # Without a partition it has nothing to read, and is not behind: others read them all.
             if empty and position.is_assigned:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 
@@ -134,6 +135,27 @@ async def test_a_goodbye_is_final(dsn: str) -> None:
         assert rows.largest_reported_epoch == 3
     finally:
         await repository.close()
+
+
+async def test_of_many_accounts_the_new_and_the_newer_are_written_and_the_rest_stays(
+    dsn: str,
+) -> None:
+    repository = await PostgresRepository.open(dsn)
+    known = [batch(f"h{number}", T0 + 5, 1) for number in range(3_000)]
+    older = [batch(f"h{number}", T0 + 4 + number % 2, 2) for number in range(1_000)]
+    newer = [batch(f"h{number}", T0 + 6, 3) for number in range(1_000, 4_000)]
+    try:
+        assert (await repository.store_batches(known)).written == 3_000
+        counts = await repository.store_batches(older + newer)
+        assert (counts.written, counts.stale) == (3_000, 1_000)
+        rows = await repository.load_shard(
+            0, ["orders-db"], now_ms=T0 + 9, ttl_ms=TTL_MS, keep_ms=TTL_MS
+        )
+    finally:
+        await repository.close()
+    assert Counter(usage.used for usage in rows.usage) == {1: 1_000, 3: 3_000}
+    assert {usage.used for usage in rows.usage if int(usage.host[1:]) < 1_000} == {1}
+    assert len(rows.members) == 4_000
 
 
 async def test_two_balancers_storing_many_accounts_in_opposite_orders_make_no_deadlock(

@@ -1,4 +1,4 @@
-"""While a piece is stored the next is read: one ahead and no more, and offsets never overtake."""
+"""Two pieces are stored at once, the next is read ahead and no more; offsets never overtake."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from balancer.adapters.kafka.compression import decode_record
+from balancer.app import ingest as ingest_module
 from balancer.app.ingest import Ingest
 from balancer.errors import UnavailableError
 from balancer.ports import AcceptedBatch, StoredCounts
@@ -20,16 +21,18 @@ from worker_sdk.wire.usage import MemberState, UsageBatch, encode_batch
 
 
 class Gated(FakeRepository):
-    """Stores only what it is let: one call for each release of ``gate``."""
+    """Stores only what it is let: one call for each release of ``gate``, or of the host's own."""
 
     def __init__(self) -> None:
         super().__init__()
         self.gate = asyncio.Semaphore(0)
+        self.gates: dict[str, asyncio.Semaphore] = {}
         self.begun = 0
 
     async def store_batches(self, batches: Sequence[AcceptedBatch]) -> StoredCounts:
         self.begun += 1
-        await self.gate.acquire()
+        host = batches[0].batch.host
+        await self.gates.get(host, self.gate).acquire()
         return await super().store_batches(batches)
 
 
@@ -76,6 +79,49 @@ async def test_one_piece_is_read_ahead_and_offsets_follow_what_is_stored() -> No
     await until(lambda: bench.topic.committed == {0: 2})
     bench.stop.set()
     await bench.running
+
+
+async def read_at_once(bench: Bench, monkeypatch: pytest.MonkeyPatch, hosts: str) -> None:
+    """Bring it to where it reads them all at once, a piece each, and can store none of them."""
+    monkeypatch.setattr(ingest_module, "PIECE_ROWS", 1)
+    bench.repository.gates = {host: asyncio.Semaphore(0) for host in hosts}
+    for host in hosts:
+        bench.append(host)
+    await until(lambda: bench.repository.begun == 2)
+    reads = bench.log.reads
+    await asyncio.sleep(0.05)
+    assert (bench.log.reads, bench.repository.begun) == (reads, 2)
+
+
+async def test_two_pieces_are_stored_at_once_and_the_later_is_committed_after_the_earlier(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench()
+    await read_at_once(bench, monkeypatch, "abc")
+    bench.repository.gates["b"].release()
+    await until(lambda: len(bench.repository.stored) == 1)
+    await asyncio.sleep(0.05)
+    assert (bench.repository.begun, bench.topic.committed) == (2, {})  # the third waits, too
+    bench.repository.gates["a"].release()
+    await until(lambda: bench.topic.committed == {0: 2})
+    bench.repository.gates["c"].release()
+    await until(lambda: bench.topic.committed == {0: 3})
+    bench.stop.set()
+    await bench.running
+
+
+async def test_told_to_stop_nothing_is_committed_behind_a_piece_that_could_not_be_stored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench()
+    await read_at_once(bench, monkeypatch, "ab")
+    bench.repository.gates["b"].release()
+    await until(lambda: len(bench.repository.stored) == 1)
+    bench.repository.failures = [UnavailableError("away")] * 1000
+    bench.stop.set()
+    bench.repository.gates["a"].release()
+    await bench.running
+    assert bench.topic.committed == {}
 
 
 async def test_lag_counts_from_the_piece_that_is_being_stored() -> None:

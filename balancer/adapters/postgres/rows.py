@@ -69,6 +69,10 @@ def usage_rows(batches: Sequence[AcceptedBatch]) -> tuple[Rows, int]:
     return [row for name in sorted(found) for row in found[name]], given
 
 
+def _spent_to_json(spent: Mapping[str, tuple[int, int]]) -> str:
+    return json.dumps({name: list(account) for name, account in spent.items()})
+
+
 def member_rows(batches: Sequence[AcceptedBatch]) -> Rows:
     """Return one row a member, sorted; a goodbye wins over whatever else is there."""
     rows: Rows = []
@@ -88,21 +92,36 @@ def member_rows(batches: Sequence[AcceptedBatch]) -> Rows:
                 batch.sent_at_ms,
                 newest.seen_ms,
                 newest.arrived_ms if batch.state is MemberState.LEAVING else None,
-                json.dumps({name: list(account) for name, account in batch.spent.items()}),
+                _spent_to_json(batch.spent) if batch.spent else "{}",
             )
         )
     return rows
 
 
-def acknowledgement_rows(batches: Sequence[AcceptedBatch]) -> Rows:
-    """Return one row a (member, shard, epoch) reported, sorted: when it was first seen."""
+def acknowledgement_rows(batches: Sequence[AcceptedBatch], recorded: Mapping[int, int]) -> Rows:
+    """Return one row a (member, shard), sorted: the epoch believed, its first sight, that told.
+
+    Believed is the largest told of those that are on record, ``recorded`` being the newest by
+    shard; 0 if none is.
+    """
     rows: Rows = []
     for member, theirs in _by_member(batches):
-        first: dict[tuple[int, int], int] = {}
+        told: dict[int, list[tuple[int, int]]] = {}
         for accepted in theirs:
-            for told in accepted.batch.epochs.items():
-                first.setdefault(told, accepted.arrived_ms)
-        rows += [(*member, *told, arrived_ms) for told, arrived_ms in sorted(first.items())]
+            arrived_ms = accepted.arrived_ms
+            for shard, epoch in accepted.batch.epochs.items():
+                told.setdefault(shard, []).append((epoch, arrived_ms))
+        for shard in sorted(told):
+            seen = told[shard]
+            newest = recorded.get(shard, 0)
+            if len(seen) == 1 and seen[0][0] <= newest:  # as nearly always
+                rows.append((*member, shard, *seen[0], seen[0][0]))
+                continue
+            first: dict[int, int] = {0: 0}
+            for epoch, arrived_ms in seen:
+                first.setdefault(epoch, arrived_ms)
+            believed = max(epoch for epoch in first if epoch <= newest)
+            rows.append((*member, shard, believed, first[believed], max(first)))
     return rows
 
 
