@@ -6,13 +6,14 @@ import asyncio
 import random
 import socket
 import string
+import threading
 import time
 from collections.abc import Callable
 
 import pytest
 
 from balancer.embedded import KafkaServer
-from tests.support.real_clients import consume, create_topic
+from tests.support.real_clients import await_condition, consume, create_topic
 from worker_sdk.errors import ConfigurationError
 from worker_sdk.transports.base import SendError
 from worker_sdk.transports.kafka import KafkaSink, compressor, split_batch
@@ -211,3 +212,31 @@ def test_a_broker_that_is_not_there_is_bounded_in_time() -> None:
     sink.close(0.5)
     assert len(failed.value.undelivered.tuples) == 1
     assert time.monotonic() - started < 8
+
+
+def test_a_send_that_is_interrupted_ends_soon_and_the_next_one_is_delivered() -> None:
+    made: list[FakeProducer] = []
+
+    def make(_: object) -> FakeProducer:
+        made.append(FakeProducer("" if made else "never-acknowledges"))
+        return made[-1]
+
+    sink = KafkaSink("unused:1", make_producer=make)
+    batch = batch_of("a", "b")
+    sink.interrupt()  # before anything is sent it does nothing
+
+    def interrupt() -> None:
+        await_condition(lambda: bool(made), "the send has begun")
+        sink.interrupt()
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    started = time.monotonic()
+    with pytest.raises(SendError, match="the client closes") as failed:
+        sink.send(batch, 60)
+    assert (failed.value.cause, failed.value.undelivered) == ("SendInterrupted", batch)
+    assert time.monotonic() - started < 10
+    sink.send(batch, 5)
+    assert len(made[1].sent) == 1
+    sink.close(5)
+    with pytest.raises(SendError):
+        sink.send(batch, 1)
