@@ -1,10 +1,10 @@
 """A shard's documents, and what of them each host is told.
 
 Decides what of a document each host is told, where that lies, and which destinations are rendered
-beforehand: those that somebody asked about in the documents before, and those not known before.
-Where workers read documents from the store nobody asks, and rendering them for a whole fleet each
-round would cost more than planning; so of the others a host's part is made when it asks. Knows
-neither time nor server.
+beforehand: those that somebody asked about lately, by the dates of the documents. Where workers
+read documents from the store nobody asks, and rendering them for a whole fleet each round would
+cost as much as planning; so of what nobody asked about, a host's part is made when it does. Knows
+neither clock nor server.
 
 What is rendered lies together in few large texts, since objects of their own would be millions for
 the garbage collector to walk through.
@@ -27,6 +27,11 @@ from worker_sdk.wire.distribution import DestinationShares, Document, Entry, Mem
 
 _LINE_SHIFT: Final = 32  # larger than the number of hosts of any destination
 _HOST_MASK: Final = (1 << _LINE_SHIFT) - 1
+_ALL_ASKED: Final[Mapping[str, int]] = {}
+
+UNASKED_MS: Final = 120_000
+"""A destination that nobody asked about for so long is not rendered beforehand; workers that ask do
+so once a round."""
 
 Places = Mapping[str, "int | array[int]"]
 """Where each host is: a number for one line, several for several. It is that of the line in the
@@ -47,6 +52,8 @@ class Line:
         ends: how the rows of all hosts end, one after another; None where that is not rendered.
         bounds: where in ``ends`` each begins, and the last ends.
         first: where each entry's intervals begin; None until one is asked for.
+        asked_ms: when somebody last asked about the destination, or first could, by the dates of
+            the documents before.
         asked: whether anybody asked for a row.
     """
 
@@ -56,6 +63,7 @@ class Line:
     head: bytes
     nobody: bytes
     rows: Sequence[Sequence[int]] | None
+    asked_ms: int
     ends: bytes | None = None
     bounds: Sequence[int] = ()
     first: Ints | None = None
@@ -119,14 +127,14 @@ class Indexed:
 
 
 def index_document(
-    document: Document, before: Indexed | None = None, *, unrendered: Set[str] = frozenset()
+    document: Document, before: Indexed | None = None, unasked: Mapping[str, int] = _ALL_ASKED
 ) -> Indexed:
-    """Return where each host is in the document, rendered for all of them.
+    """Return where each host is in the document, rendered for all of them where somebody may ask.
 
     Args:
         document: to index.
         before: another; where both are of the same members, so are the places.
-        unrendered: destinations of which a host's part is made when it asks.
+        unasked: destinations about which nobody asked since a date, in Unix milliseconds.
     """
     of_all = [EntryColumns.of(shares.entries) for shares in document.destinations]
     is_alike = before is not None and [entries.members for entries in of_all] == [
@@ -140,8 +148,9 @@ def index_document(
     for shares, entries, own in zip(document.destinations, of_all, rows, strict=True):
         terms = shares.terms
         head, nobody = encode_row_head(document, terms), encode_row_end(terms.capacity, ())
-        line = Line(shares, entries, terms.destination, head, nobody, own)
-        if line.name not in unrendered:
+        asked_ms = unasked.get(terms.destination, document.published_at_ms)
+        line = Line(shares, entries, terms.destination, head, nobody, own, asked_ms)
+        if document.published_at_ms - asked_ms < UNASKED_MS:
             line.render()
         lines.append(line)
     numbers = {line.name: number for number, line in enumerate(lines)}
@@ -195,10 +204,11 @@ class Shown:
         return [indexed.document.epoch for indexed in self.documents]
 
     @property
-    def unasked(self) -> Set[str]:
-        """Destinations of them about which nobody asked."""
+    def unasked(self) -> Mapping[str, int]:
+        """Destinations of them about which nobody asked, and since when."""
         lines = [line for indexed in self.documents for line in indexed.lines]
-        return {line.name for line in lines} - {line.name for line in lines if line.asked}
+        asked = {line.name for line in lines if line.asked}
+        return {line.name: line.asked_ms for line in reversed(lines) if line.name not in asked}
 
 
 NOTHING: Final = Shown((), {}, frozenset())
@@ -211,8 +221,7 @@ def change(
     known = {indexed.document.epoch: indexed for indexed in before.documents}
     last, unasked = next(iter(before.documents), None), before.unasked
     indexed = tuple(
-        known.get(each.epoch) or index_document(each, last, unrendered=unasked)
-        for each in documents
+        known.get(each.epoch) or index_document(each, last, unasked) for each in documents
     )
     after = NOTHING
     if indexed:

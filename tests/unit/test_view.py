@@ -122,8 +122,10 @@ def test_an_answer_from_memory_is_the_answer_of_the_protocol(
             rich_document(2, shard, hosts[1:], shards),
             rich_document(1, shard, hosts, shards),
         ]
-        if not is_rendered:  # since nobody asks about the one before
-            view.publish(shard, [dataclasses.replace(documents[1], epoch=0)])
+        if not is_rendered:  # since nobody asks about one for long
+            long_ago_ms = T0 - rendering.UNASKED_MS
+            one = dataclasses.replace(documents[1], epoch=0, published_at_ms=long_ago_ms)
+            view.publish(shard, [one])
         view.publish(shard, documents)
         shown.extend(documents)
     for host in hosts:
@@ -145,22 +147,25 @@ def test_only_what_was_asked_about_is_rendered_again() -> None:
             DestinationShares(Terms(name, 100, 60, epoch, epoch + 1), (), (entry,))
             for name, entry in entries.items()
         )
-        return Document(0, epoch, T0, T0 + 180_000, lines)
+        return Document(0, epoch, T0 + epoch * rendering.UNASKED_MS // 2, 2 * T0, lines)
 
-    documents = [next_document(epoch) for epoch in range(5)]
-    first, _, _ = rendering.change(documents[:1], rendering.NOTHING)
-    assert rendered(first) == {"a", "b", "c"}, "nobody could ask yet"
-    rendering.rows_of(first.documents, host("a"), None)
-    rendering.rows_of(first.documents, host("b"), None)
-    second, _, _ = rendering.change([documents[1], documents[0]], first)
-    assert rendered(second) == {"a", "b"}
-    third, _, _ = rendering.change([documents[2], documents[1]], second)
-    assert rendered(third) == {"a", "b"}, "those of the document before were just asked for"
-    fourth, _, _ = rendering.change([documents[3], documents[2]], third)
-    assert rendered(fourth) == set()
-    rendering.rows_of(fourth.documents, host("c"), None)
-    fifth, _, _ = rendering.change([documents[4], documents[3]], fourth)
-    assert rendered(fifth) == {"c"}
+    documents = [next_document(epoch) for epoch in range(6)]
+    shown = [rendering.change(documents[:1], rendering.NOTHING)[0]]
+    for number in range(1, 6):
+        if number in (1, 2):
+            rendering.rows_of(shown[-1].documents, host("a"), None)
+        if number == 5:
+            rendering.rows_of(shown[-1].documents, host("c"), None)
+        newest, before = documents[number], documents[number - 1]
+        shown.append(rendering.change([newest, before], shown[-1])[0])
+    assert [rendered(known) for known in shown] == [
+        {"a", "b", "c"},
+        {"a", "b", "c"},  # that nobody asked about two is too short a time to tell
+        {"a"},
+        {"a"},
+        {"a"},  # asked for while both of those before were shown
+        {"c"},
+    ]
 
 
 async def test_a_waiter_sleeps_on_when_others_shares_change() -> None:
