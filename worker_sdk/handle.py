@@ -41,6 +41,19 @@ _STEPS_ARE_WHOLE: Final = (
 )
 
 
+def _load_current_task() -> object:
+    # Programs without an event loop are spared asyncio; an import in each call would cost a tenth
+    # of it.
+    global _current_task  # noqa: PLW0603 - from now on it is asyncio's own
+    from asyncio import current_task  # noqa: PLC0415 - see above
+
+    _current_task = current_task
+    return current_task()
+
+
+_current_task: Callable[[], object] = _load_current_task
+
+
 class DestinationHandle:
     """Permits of one destination. Get it from `PermitClient.destination`."""
 
@@ -155,9 +168,7 @@ class DestinationHandle:
         timeout: float | None = None,  # noqa: ASYNC109 - the same face as acquire
     ) -> None:
         """As `acquire`, from any event loop. A cancelled call takes nothing."""
-        import asyncio  # noqa: PLC0415 - whoever comes here has it loaded
-
-        caller = id(asyncio.current_task())
+        caller = id(_current_task())
         if not self._take_laid_out(permits, timeout, caller):
             await take_async(self._lives.present(), self.name, permits, timeout, caller)
 
@@ -189,10 +200,8 @@ class DestinationHandle:
         timeout: float | None = None,  # noqa: ASYNC109 - the same face as acquire_many
     ) -> int:
         """As `acquire_many`, from any event loop. A cancelled call takes nothing."""
-        import asyncio  # noqa: PLC0415 - whoever comes here has it loaded
-
         check_permits(most)
-        member, caller = self._lives.present(), id(asyncio.current_task())
+        member, caller = self._lives.present(), id(_current_task())
         await take_async(member, self.name, 1, timeout, caller)
         return 1 + member.top_up(self.name, most - 1, caller)
 
@@ -201,7 +210,15 @@ class DestinationHandle:
 
         Entering waits and raises like `acquire`, and for room under `limit_concurrency`; the time
         inside is reported as busy.
+
+        Raises:
+            ValueError: if ``permits`` is not a whole number of at least 1, or ``timeout`` no
+                number.
         """
+        if permits is not _ONE:
+            check_permits(permits)
+        if timeout is not None:
+            checked_seconds(timeout)
         return Permit(self, permits, timeout)
 
     def limited(
@@ -214,8 +231,11 @@ class DestinationHandle:
         Raises:
             ValueError: if ``permits`` is not a whole number of at least 1, or ``timeout`` no
                 number.
-            TypeError: on decorating a generator function, whose call does not do its work.
+            TypeError: on decorating a generator function, whose call does not do its work, and
+                without parentheses.
         """
+        if callable(permits):
+            raise TypeError(f"limited needs parentheses above {permits!r:.60}: @orders.limited()")
         check_permits(permits)
         if timeout is not None:
             checked_seconds(timeout)
