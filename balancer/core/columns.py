@@ -37,7 +37,7 @@ def ints(values: Iterable[int], kind: Kind = SMALL) -> Ints:
 
 def zeros(count: int, kind: Kind = SMALL) -> Ints:
     """Return a column of nothing."""
-    return np.full(count, 0, dtype=kind)
+    return np.zeros(count, dtype=kind)
 
 
 def total(column: Ints) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -34,9 +35,9 @@ SHORTEST_PART: Final = 10
 """A stretch counts as at least this part of a window, so that a short one is not blown up."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Accounts:
-    """Accounts of one destination as columns.
+    """Accounts of one destination as columns; what several rules ask of them is found once.
 
     Attributes:
         span_ms: length of each stretch.
@@ -64,41 +65,45 @@ class Accounts:
         longest_ms = max(int(span_ms.max(initial=0)), window_ms)
         most = max(int(column["used"].max(initial=0)), int(column["granted"].max(initial=0)))
         kind = kind_for(2 * SHORTEST_PART * most * longest_ms)
-        span_ms = span_ms.astype(kind)
+        span_ms = span_ms.astype(kind, copy=False)
         return cls(
             span_ms=span_ms,
             counted_ms=np.maximum(span_ms, max(window_ms // SHORTEST_PART, 1)),
-            granted=column["granted"].astype(kind),
-            used=column["used"].astype(kind),
-            denied=column["denied"].astype(kind),
-            starved_ms=column["starved_ms"].astype(kind),
-            busy_ms=column["busy_ms"].astype(kind),
+            granted=column["granted"].astype(kind, copy=False),
+            used=column["used"].astype(kind, copy=False),
+            denied=column["denied"].astype(kind, copy=False),
+            starved_ms=column["starved_ms"].astype(kind, copy=False),
+            busy_ms=column["busy_ms"].astype(kind, copy=False),
             begins_with_window=np.asarray(column["from_ms"] % window_ms == 0),
             window_ms=window_ms,
         )
 
+    @cached_property
     def is_new(self) -> Flags:
-        """Say which are hellos: accounts of no time at all."""
+        """Which are hellos: accounts of no time at all."""
         return np.asarray(self.span_ms == 0)
 
+    @cached_property
     def is_saturated(self) -> Flags:
-        """Say which members used nearly all that they were granted, and wanted any.
+        """Which members used nearly all that they were granted, and wanted any.
 
         Who was granted nothing and asked for nothing is idle, not at its limit; a new one may be.
         """
-        wanted = (self.used > 0) | (self.denied > 0) | (self.starved_ms > 0) | self.is_new()
+        wanted = (self.used > 0) | (self.denied > 0) | (self.starved_ms > 0) | self.is_new
         return np.asarray((self.used * 100 >= SATURATED_PERCENT * self.granted) & wanted)
 
+    @cached_property
     def rates(self) -> Ints:
-        """Return what each used, in permits a window: the nearest number, 1 where it used any.
+        """What each used, in permits a window: the nearest number, 1 where it used any.
 
         Rounded up, a stretch a millisecond short would claim a permit more each round.
         """
         nearest = (2 * self.used * self.window_ms + self.counted_ms) // (2 * self.counted_ms)
         return np.asarray(np.maximum(nearest, np.minimum(self.used, 1)))
 
+    @cached_property
     def has_slack(self) -> Flags:
-        """Say which members had time in which they neither waited nor delivered."""
+        """Which members had time in which they neither waited nor delivered."""
         idle_ms = self.span_ms - np.minimum(self.starved_ms, self.span_ms) - self.busy_ms
         return np.asarray(idle_ms * SLACK_PARTS >= self.span_ms)
 
@@ -138,14 +143,14 @@ def demands(accounts: Accounts, even_share_permits: int, enough: Ints) -> Ints:
         even_share_permits: what an even split would give each.
         enough: what `enough_after` returned last; 0 for not known.
     """
-    rates = accounts.rates()
+    rates = accounts.rates
     counted_ms = accounts.counted_ms
     starved_ms = np.minimum(accounts.starved_ms, counted_ms)
     divisor_ms = np.maximum(np.maximum(counted_ms - starved_ms, counted_ms // 4), 1)
     unseen = rates * starved_ms // divisor_ms
     most = _most_permits(accounts, enough)
     unseen = np.where(most >= 0, np.minimum(unseen, np.maximum(most - rates, 0)), unseen)
-    saturated = accounts.is_saturated()
+    saturated = accounts.is_saturated
     unseen = np.where(saturated, unseen, 0)
     wanted = rates + np.maximum(accounts.denied, unseen)
     starving = (starved_ms * 100 >= STARVED_PERCENT * counted_ms) & saturated
@@ -158,8 +163,8 @@ def demands(accounts: Accounts, even_share_permits: int, enough: Ints) -> Ints:
 def _most_permits(accounts: Accounts, enough: Ints) -> Ints:
     """Return what members at their limit may be believed to want; -1 for no bound."""
     grown = -(-enough * GROWTH_PERCENT // 100)
-    unknown = (enough == 0) | ((enough < 0) & ~accounts.has_slack())
-    most = np.where(accounts.has_slack(), np.abs(enough), grown)
+    unknown = (enough == 0) | ((enough < 0) & ~accounts.has_slack)
+    most = np.where(accounts.has_slack, np.abs(enough), grown)
     return np.where(unknown, -1, most)
 
 
@@ -171,8 +176,8 @@ def enough_after(accounts: Accounts, asked: Ints, enough: Ints) -> Ints:
     permit short takes all the spare time of a worker that sends one by one, and only if more does
     not help has its demand outgrown what was enough.
     """
-    limited = np.where(accounts.has_slack(), np.abs(enough), np.where(enough > 0, -enough, 0))
-    return np.where(accounts.is_saturated(), limited, asked).astype(np.int64)
+    limited = np.where(accounts.has_slack, np.abs(enough), np.where(enough > 0, -enough, 0))
+    return np.where(accounts.is_saturated, limited, asked).astype(np.int64)
 
 
 def shows_a_pool(accounts: Accounts, asked_last: Ints, denied_last: Ints, enough: Ints) -> Flags:
@@ -188,4 +193,4 @@ def shows_a_pool(accounts: Accounts, asked_last: Ints, denied_last: Ints, enough
     as_many = np.abs(denied - denied_last) <= POOL_DIFFERENCE
     waited = (denied > 0) & (denied_last > 0) & (asked_last > 0)
     unbounded = _most_permits(accounts, enough) < 0
-    return np.asarray(accounts.is_saturated() & had_it & waited & as_many & unbounded)
+    return np.asarray(accounts.is_saturated & had_it & waited & as_many & unbounded)

@@ -17,7 +17,7 @@ from balancer.core.allocation.claims import Claims, Division, waterfill
 from balancer.core.allocation.equal import equal
 from balancer.core.allocation.max_min import max_min
 from balancer.core.allocation.surplus import surplus
-from balancer.core.columns import Flags, Ints, ints, points_of, total, zeros
+from balancer.core.columns import Flags, Ints, points_of, total, zeros
 from balancer.core.demand import Accounts, demands, enough_after, of_loans, shows_a_pool
 from balancer.core.entry_columns import EntryColumns
 from balancer.core.layout import Layout, Standing, free_gaps, lay_holds, lay_out
@@ -27,9 +27,10 @@ from balancer.core.model import PERMILLE, Destination, MemberRecord, Policy, Str
 from balancer.core.pieces import Pieces
 from balancer.core.reasons import ReasonColumns
 from balancer.core.reservations import Promises, reserved_permits, reserved_points
+from balancer.core.rows import Rows
 from balancer.core.usage_columns import UsageColumns
 from balancer.core.weights import weights_of
-from worker_sdk.wire.distribution import DestinationShares, Document, Hold, Member, Terms
+from worker_sdk.wire.distribution import DestinationShares, Hold, Member, Terms
 from worker_sdk.wire.limits import DESTINATION_MEMBERS_MAX, PERMITS_MAX
 from worker_sdk.wire.shares import POINTS
 
@@ -97,12 +98,13 @@ def plan_destination(
     policy = destination.policy
     entries = EntryColumns.of(() if before is None else before.entries)
     if len(accounts) > DESTINATION_MEMBERS_MAX:
-        standing = Standing.of(accounts.members, _rows_of(accounts.members), entries)
+        standing = Standing.of(Rows.of(accounts.members), entries)
         accounts = accounts.picked(standing.order()[:DESTINATION_MEMBERS_MAX])
-    trails, row = known.followed(accounts.members)
-    accounts = accounts.picked(row, trails.members)
-    live = _rows_of(trails.members)
-    standing = Standing.of(trails.members, live, entries)
+    places = Rows.of(accounts.members)
+    trails, place = known.followed(places)
+    live = places.moved(place, trails.members)
+    accounts = accounts.picked(place, trails.members)
+    standing = Standing.of(live, entries)
     wishes, trails = _wishes(accounts, trails, terms, policy, round_ms, now_ms, notes=notes_demand)
     promised = _promised(terms, promises, oldest, live)
     budget = POINTS - sum(points for points, _ in promised.gone.values())
@@ -132,12 +134,8 @@ def plan_destination(
         replace(
             trails, served_window=np.where(layout.served > 0, layout.served, trails.served_window)
         ),
-        promised.faults(line, trails.members),
+        promised.faults(line, live),
     )
-
-
-def _rows_of(members: Sequence[Member]) -> dict[Member, int]:
-    return dict(zip(members, range(len(members)), strict=True))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -156,21 +154,17 @@ class _Promised:
     is_full: bool
     until_ms: int
 
-    def faults(self, line: DestinationShares, live: Sequence[Member]) -> list[str]:
+    def faults(self, line: DestinationShares, live: Rows) -> list[str]:
         """Return what of it the new line does not keep."""
-        return invariants.promises_kept(
-            Document(0, 0, 0, 0, (line,)),
-            line.terms.destination,
-            [*live, *self.gone],
-            np.concatenate((self.kept, ints(points for points, _ in self.gone.values()))),
-        )
+        gone = {member: points for member, (points, _) in self.gone.items()}
+        return invariants.promises_kept(line, live, self.kept, gone)
 
 
 def _promised(
     terms: Terms,
     promises: Sequence[Promises],
     oldest: Mapping[Member, int],
-    live: Mapping[Member, int],
+    live: Rows,
 ) -> _Promised:
     window_ms = terms.window_seconds * 1000
     reserved = reserved_permits(
@@ -204,14 +198,14 @@ def _wishes(
     asked = demands(accounts, even_permits, trails.enough)
     asked = np.where(
         shows_a_pool(accounts, trails.last(), trails.denied, trails.enough),
-        np.maximum(asked, np.minimum(2 * accounts.rates(), PERMITS_MAX)),
+        np.maximum(asked, np.minimum(2 * accounts.rates, PERMITS_MAX)),
         asked,
     ).astype(np.int64)
     if policy.lend_points:
         asked = of_loans(accounts, asked, trails.last())
     # Who has only said hello goes on where it, or one of its host before it, was; of whom nothing
     # is known yet wants what is common here, at most the even share.
-    asked = np.where(accounts.is_new(), np.maximum(asked, trails.last()), asked)
+    asked = np.where(accounts.is_new, np.maximum(asked, trails.last()), asked)
     is_unknown = (accounts.granted == 0) & (trails.rounds == 0)
     reported = np.sort(asked[~is_unknown])
     common = even_permits
@@ -222,7 +216,7 @@ def _wishes(
         enough = enough_after(accounts, asked, trails.enough)
         denied = np.minimum(accounts.denied, PERMITS_MAX).astype(np.int64)
         trails = trails.note(asked, denied, enough, policy.peak_decay_permille)
-    rates = accounts.rates().astype(np.int64)
+    rates = accounts.rates.astype(np.int64)
     wanted, is_foreseen = asked, np.zeros(count, dtype=np.bool_)
     usual = expected = repeated = zeros(count)
     if policy.expect_recurring:
@@ -289,7 +283,7 @@ def _claims(
         peak=points_of(trails.peak, capacity),
         used=points_of(wishes.rates, capacity),
         share_before=share_before,
-        saturated=wishes.accounts.is_saturated(),
+        saturated=wishes.accounts.is_saturated,
         silent=wishes.silent,
     )
 

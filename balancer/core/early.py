@@ -123,7 +123,7 @@ def wants_more(terms: Terms, heard: Heard) -> list[tuple[Member, int]]:
     rows = np.flatnonzero((heard.account >= 0) & (entries.pieces.count <= 1))
     accounts = Accounts.of(heard.accounts_of(rows), terms.window_seconds * 1000)
     wanted = points_of(demands(accounts, even_permits, zeros(len(rows))), capacity)
-    lack = np.where(accounts.is_new(), 0, wanted - entries.pieces.points()[rows])
+    lack = np.where(accounts.is_new, 0, wanted - entries.pieces.points()[rows])
     lacking = lack > 0
     members = [entries.members[row] for row in rows[lacking].tolist()]
     return sorted(

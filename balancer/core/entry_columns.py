@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import repeat
 from operator import attrgetter
 from typing import overload
 
@@ -64,10 +63,6 @@ class EntryColumns(Sequence[Entry]):
             return None
         lists = (column.tolist() for column in (pieces.start, pieces.end, self.safe_points))
         return Columns(self.members, *lists)
-
-    def rows_in(self, rows: Mapping[Member, int]) -> Ints:
-        """Return which of ``rows`` each member has; -1 for none."""
-        return ints(map(rows.get, self.members, repeat(-1)))
 
     def picked(self, rows: Ints) -> EntryColumns:
         """Return these rows, in this order."""

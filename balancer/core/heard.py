@@ -12,6 +12,7 @@ import numpy as np
 
 from balancer.core.columns import Ints
 from balancer.core.entry_columns import EntryColumns
+from balancer.core.rows import Rows
 from balancer.core.usage_columns import UsageColumns
 from worker_sdk.wire.distribution import Entry, Member
 
@@ -34,8 +35,7 @@ class Heard:
     def of(cls, entries: Sequence[Entry], accounts: UsageColumns) -> Heard:
         """Find them in one another."""
         columns = EntryColumns.of(entries)
-        rows = dict(zip(accounts.members, range(len(accounts)), strict=True))
-        return cls(columns, accounts, columns.rows_in(rows))
+        return cls(columns, accounts, Rows.of(accounts.members).find(columns.members))
 
     def newcomers(self) -> list[Member]:
         """Return the live members without an entry: who was heard of first comes first."""

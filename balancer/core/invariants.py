@@ -7,13 +7,13 @@ returns sentences, none if all is well. Knows nothing of how the document came a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import repeat
 
 import numpy as np
 
 from balancer.core.columns import Ints, ints, zeros
 from balancer.core.entry_columns import EntryColumns
 from balancer.core.model import MemberRecord
+from balancer.core.rows import Rows
 from worker_sdk.wire.distribution import DestinationShares, Document, Member
 from worker_sdk.wire.shares import POINTS
 
@@ -26,8 +26,9 @@ def shares_fit(document: Document) -> list[str]:
         pieces = entries.pieces
         start = np.concatenate((pieces.start, ints(hold.start for hold in shares.holds)))
         end = np.concatenate((pieces.end, ints(hold.end for hold in shares.holds)))
-        order = np.lexsort((end, start))
-        start, end = start[order], end[order]
+        if (start[1:] < end[:-1]).any():
+            order = np.lexsort((end, start))
+            start, end = start[order], end[order]
         position = np.maximum.accumulate(np.concatenate((zeros(1), end)))[:-1]
         is_none = (start < 0) | (start >= end) | (end > POINTS)
         for row in np.flatnonzero(is_none | (start < position)).tolist():
@@ -140,36 +141,35 @@ def valid_over_coverage(document: Document) -> list[str]:
 
 
 def promises_kept(
-    document: Document, destination: str, members: Sequence[Member], needed: Ints
+    line: DestinationShares,
+    live: Rows,
+    needed: Ints,
+    gone: Mapping[Member, int],
 ) -> list[str]:
     """Check that what earlier documents promise has an unbroken interval, or a hold a member.
 
     Args:
-        document: the one to check.
-        destination: which line.
-        members: to whom anything may be promised.
-        needed: points of each.
+        line: the one to check.
+        live: the live members' rows.
+        needed: points promised to each of them.
+        gone: points promised to members that are not live.
     """
-    for shares in document.destinations:
-        if shares.terms.destination != destination:
-            continue
-        entries = EntryColumns.of(shares.entries)
-        row_of = dict(zip(entries.members, range(len(entries)), strict=True))
-        row = ints(map(row_of.get, members, repeat(-1)))
-        has_entry = row >= 0
-        kept = needed.copy()
-        kept[has_entry] = entries.pieces.longest()[row[has_entry]]
-        holds = sorted(hold.end - hold.start for hold in shares.holds)
-        without_entry = sorted(needed[~has_entry & (needed > 0)].tolist())
-        faults = [
-            f"{destination}: {members[row][0]} may still spend more than its interval keeps"
-            for row in np.flatnonzero(kept < needed).tolist()
-        ]
-        if any(
-            held < points for held, points in zip(holds[::-1], without_entry[::-1], strict=False)
-        ):
-            faults.append(f"{destination}: a hold is smaller than what it keeps")
-        if len(holds) < len(without_entry):
-            faults.append(f"{destination}: a hold is missing")
-        return faults
-    return []
+    name, entries = line.terms.destination, EntryColumns.of(line.entries)
+    row = live.find(entries.members)
+    is_live = row >= 0
+    kept, has_entry = zeros(len(live)), np.zeros(len(live), dtype=np.bool_)
+    kept[row[is_live]] = entries.pieces.longest()[is_live]
+    has_entry[row[is_live]] = True
+    faults = [
+        f"{name}: {live.members[row][0]} may still spend more than its interval keeps"
+        for row in np.flatnonzero(has_entry & (kept < needed)).tolist()
+    ]
+    without_entry = sorted(
+        [*needed[~has_entry & (needed > 0)].tolist(), *filter(None, gone.values())]
+    )
+    holds = sorted(hold.end - hold.start for hold in line.holds)
+    if any(held < points for held, points in zip(holds[::-1], without_entry[::-1], strict=False)):
+        faults.append(f"{name}: a hold is smaller than what it keeps")
+    if len(holds) < len(without_entry):
+        faults.append(f"{name}: a hold is missing")
+    return faults

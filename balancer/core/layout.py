@@ -15,6 +15,7 @@ import numpy as np
 from balancer.core.columns import SMALL, Ints, ints, kind_for, zeros
 from balancer.core.entry_columns import EntryColumns
 from balancer.core.pieces import Pieces
+from balancer.core.rows import Rows
 from worker_sdk.wire.distribution import DestinationShares, Hold, Member
 from worker_sdk.wire.shares import POINTS, Interval, interval_permits, rotation_points
 
@@ -34,11 +35,9 @@ class Standing:
     points: Ints
 
     @classmethod
-    def of(
-        cls, members: Sequence[Member], rows: Mapping[Member, int], entries: EntryColumns
-    ) -> Standing:
-        """Look ``members``, whose rows ``rows`` tells, up among the entries of a line."""
-        row = entries.rows_in(rows)
+    def of(cls, rows: Rows, entries: EntryColumns) -> Standing:
+        """Look members up among the entries of a line."""
+        members, row = rows.members, rows.find(entries.members)
         is_known = row >= 0
         row = row[is_known]
         start, points = zeros(len(members)) - 1, zeros(len(members))

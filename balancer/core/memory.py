@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import compress, repeat
+from itertools import compress
+from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy as np
 from balancer.core.columns import Ints, ints, picked, zeros
 from balancer.core.foresight import History
 from balancer.core.packed import packed, unpacked
+from balancer.core.rows import Rows
 from worker_sdk.wire.distribution import PERMILLE, Member
 from worker_sdk.wire.limits import PERMITS_MAX
 
@@ -24,6 +26,8 @@ RECENT_ROUNDS: Final = 3
 
 BUSIEST: Final = 10_000
 """So many (member, destination) pairs keep the longer history."""
+
+_host_of = itemgetter(0)
 
 _STORED: Final = ("peak", "served_window", "enough", "rounds")
 
@@ -77,19 +81,15 @@ class Trails:
 
     def follow(self, members: Iterable[Member]) -> Trails:
         """Return what `followed` does, for members of whom nobody asks where they stood."""
-        return self.followed(list(dict.fromkeys(members)))[0]
+        return self.followed(Rows.of(list(dict.fromkeys(members))))[0]
 
-    def followed(self, members: Sequence[Member]) -> tuple[Trails, Ints]:
-        """Return the trails of exactly ``members``, and the place in ``members`` of each row.
+    def followed(self, live: Rows) -> tuple[Trails, Ints]:
+        """Return the trails of exactly the live, and of each of their rows which it was there.
 
         Known ones come first, in their order here. New ones follow in the order given, with what
         was remembered of them or of one of the same host that is not live, if anything.
-
-        Args:
-            members: each once.
         """
-        place_of = dict(zip(members, range(len(members)), strict=True))
-        place = ints(map(place_of.get, self.members, repeat(-1)))
+        members, place = live.members, live.find(self.members)
         stays = place >= 0
         is_new = np.ones(len(members), dtype=np.bool_)
         is_new[place[stays]] = False
@@ -99,7 +99,7 @@ class Trails:
         new_places = np.flatnonzero(is_new)
         new = [members[number] for number in new_places.tolist()]
         chosen = np.concatenate((np.flatnonzero(stays), zeros(len(new)) - 1))
-        resting = {**self.resting, **self._rests(np.flatnonzero(~stays).tolist())}
+        resting = {**self.resting, **self._rests(np.flatnonzero(~stays))}
         followed = Trails(
             members=(*kept, *new),
             peak=picked(self.peak, chosen),
@@ -126,7 +126,8 @@ class Trails:
         for member, rest in self.resting.items():
             if rest.since_round == self.round_number:
                 peaks[member[0]] = max(peaks.get(member[0], 0), rest.peak)
-        for row in [row for row, (host, _) in enumerate(self.members) if host in peaks]:
+        hosts = map(_host_of, self.members)
+        for row in np.flatnonzero(np.fromiter(map(peaks.__contains__, hosts), np.bool_)).tolist():
             peak = peaks.pop(self.members[row][0], 0)
             self.peak[row] = max(int(self.peak[row]), peak)
 
@@ -143,17 +144,14 @@ class Trails:
             if member not in taken and by_host.get(member[0]):
                 yield number, by_host[member[0]].pop()
 
-    def _rests(self, rows: Iterable[int]) -> dict[Member, Rest]:
+    def _rests(self, rows: Ints) -> dict[Member, Rest]:
+        columns = (self.peak, self.served_window, self.enough, self.rounds, *self.recent)
+        table = np.stack(columns)[:, rows].T.tolist()
         return {
-            self.members[row]: Rest(
-                peak=int(self.peak[row]),
-                served_window=int(self.served_window[row]),
-                enough=int(self.enough[row]),
-                rounds=int(self.rounds[row]),
-                recent=tuple(int(column[row]) for column in self.recent),
-                since_round=self.round_number,
+            self.members[row]: Rest(peak, served, enough, rounds, tuple(recent), self.round_number)
+            for row, (peak, served, enough, rounds, *recent) in zip(
+                rows.tolist(), table, strict=True
             )
-            for row in rows
         }
 
     def _wake(self, row: int, rest: Rest) -> None:

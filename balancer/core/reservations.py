@@ -18,6 +18,7 @@ import numpy as np
 from balancer.core.columns import LARGE, Ints, ints, kind_for, points_of, total, zeros
 from balancer.core.entry_columns import EntryColumns
 from balancer.core.model import MemberRecord
+from balancer.core.rows import Rows
 from worker_sdk.wire.distribution import DestinationShares, Document, Member, Terms
 from worker_sdk.wire.limits import EPOCH_MAX
 from worker_sdk.wire.shares import POINTS
@@ -105,7 +106,7 @@ class Reserved:
 def reserved_permits(
     promises: Iterable[Promises],
     oldest: Mapping[Member, int],
-    live: Mapping[Member, int],
+    live: Rows,
     *,
     start_ms: int,
     window_ms: int,
@@ -115,11 +116,11 @@ def reserved_permits(
     Args:
         promises: of all unexpired documents.
         oldest: as `oldest_epochs` says; who is not in it may go by any.
-        live: members to their rows, in the order of the rows.
+        live: the live members' rows.
         start_ms: start of the first window planned.
         window_ms: length of a window.
     """
-    oldest_of_row = ints(map(oldest.get, live, repeat(0)))
+    oldest_of_row = ints(map(oldest.get, live.members, repeat(0)))
     permits = zeros(len(live))
     others: dict[Member, tuple[int, int]] = {}
     last_until_ms = 0
@@ -129,7 +130,7 @@ def reserved_permits(
             continue
         entries = EntryColumns.of(promised.line.entries)
         given = entries.safe_points.astype(kind_for(capacity * POINTS)) * capacity // POINTS
-        row_of = entries.rows_in(live)
+        row_of = live.find(entries.members)
         may_spend = np.flatnonzero((row_of >= 0) & (given > 0))
         # Most have acknowledged the newest, so that an older document concerns few.
         may_spend = may_spend[oldest_of_row[row_of[may_spend]] <= promised.epoch]

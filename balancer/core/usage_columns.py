@@ -6,7 +6,7 @@ value only when somebody looks at it. Knows no demand and no share.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import chain, repeat
 from operator import attrgetter
@@ -75,10 +75,10 @@ class UsageColumns(Sequence[Usage]):
             members = [self.members[row] for row in rows.tolist()]
         return UsageColumns(self.destination, members, self.table[:, rows])
 
-    def live(self, oldest_ms: int, gone: Collection[Member]) -> UsageColumns:
+    def live(self, oldest_ms: int, gone: Set[Member]) -> UsageColumns:
         """Return the rows that are newer than ``oldest_ms`` of members that are not gone."""
         is_live = self.column("seen_ms") > oldest_ms
-        if gone:
+        if not gone.isdisjoint(self.members):
             is_live &= ~np.fromiter(map(gone.__contains__, self.members), np.bool_)
         return self if is_live.all() else self.picked(np.flatnonzero(is_live))
 

@@ -6,6 +6,7 @@ import pytest
 
 from balancer.core.model import MemberRecord
 from balancer.core.reservations import oldest_epochs, promises_of, reserved_permits
+from balancer.core.rows import Rows
 from worker_sdk.wire.distribution import DestinationShares, Document, Entry, Terms
 from worker_sdk.wire.shares import POINTS
 
@@ -32,7 +33,7 @@ def reserved(acknowledged_epoch: int, seen_ms: int, documents: list[Document]) -
     found = reserved_permits(
         promises_of(documents)["db"],
         oldest_epochs({MEMBER: record}, published_ms, start_ms=start_ms),
-        {MEMBER: 0},
+        Rows.of([MEMBER]),
         start_ms=start_ms,
         window_ms=WINDOW_MS,
     )

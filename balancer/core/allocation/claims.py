@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from balancer.core.columns import Flags, Ints, total
-from worker_sdk.wire.shares import POINTS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,22 +89,34 @@ def waterfill(
         return lower.copy(), 0
     steps = np.ones_like(lower) if weight is None else weight
 
-    def amounts_at(level: int) -> Ints:
-        return np.asarray(np.minimum(np.maximum(level * steps, lower), tops))
-
-    # The sum grows with the level: the largest level that fits is found by halving.
-    fits, passes = 0, min(int(tops.max()), POINTS) + 1
-    while passes - fits > 1:
-        level = (fits + passes) // 2
-        if total(amounts_at(level)) <= budget:
-            fits = level
-        else:
-            passes = level
-    amounts = amounts_at(fits)
+    fits = _level(lower, tops, steps, budget)
+    amounts = np.clip(fits * steps, lower, tops)
     rest = budget - total(amounts)
-    rises = amounts_at(fits + 1) - amounts
+    rises = np.clip((fits + 1) * steps, lower, tops) - amounts
     before = np.cumsum(rises) - rises
     return amounts + np.clip(rest - before, 0, rises), fits
+
+
+def _level(lower: Ints, tops: Ints, steps: Ints, budget: int) -> int:
+    """Return the largest level at which the amounts sum to at most the budget.
+
+    The sum grows with the level, along a line between two levels at which somebody begins or ceases
+    to rise with it.
+    """
+    begins = -(-lower // steps)
+    ceases = tops // steps + 1  # at the first level that gives less to it than to others
+    turns = np.concatenate((begins, ceases))
+    order = np.argsort(turns)
+    slopes = np.cumsum(np.concatenate((steps, -steps))[order])
+    bases = total(lower) + np.cumsum(np.concatenate((-lower, tops))[order])
+    # From each turn on, up to the next, the sum is base + slope · level; of equal turns the last.
+    last = np.flatnonzero(np.append(np.diff(turns[order]), 1))
+    turns, slopes, bases = turns[order][last], slopes[last], bases[last]
+    passes = int(np.searchsorted(bases + slopes * turns, budget, side="right"))
+    highest = int(turns[passes]) - 1
+    if passes == 0 or slopes[passes - 1] == 0:
+        return highest
+    return min(highest, int((budget - bases[passes - 1]) // slopes[passes - 1]))
 
 
 def approach(amounts: Ints, aims: Ints, budget: int) -> tuple[Ints, bool]:
