@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from benchmarks import footprint, ingest, permit_cost, planning, scaling, serving, sharing
+from benchmarks import footprint, ingest, permit_cost, planning, replicas, scaling, serving, sharing
 from benchmarks import round as round_
 from benchmarks.allocators import __main__ as allocators
 
@@ -56,6 +56,10 @@ def _scaling(quick: bool) -> int:
     return 0
 
 
+def _replicas(quick: bool) -> int:
+    return replicas.main(quick=quick)
+
+
 def _allocators(quick: bool) -> int:
     return allocators.main(["--quick"] if quick else [])
 
@@ -72,6 +76,7 @@ BENCHMARKS: Final[Mapping[str, tuple[str, Callable[[bool], int]]]] = {
     "ingest": ("reports from Kafka to PostgreSQL, beside COPY and executemany", _ingest),
     "serving": ("shares over HTTP, beside a bare aiohttp handler", _serving),
     "scaling": ("planning and documents, by hosts and destinations", _scaling),
+    "replicas": ("two replicas on a core each beside one, servers left out", _replicas),
     "allocators": ("other rules of sharing and ours on the same inputs", _allocators),
 }
 
