@@ -38,7 +38,8 @@ class PermitTimeout(PermitError):  # noqa: N818 - the established word for it, a
         self.retry_after_seconds = retry_after_seconds
         self.concurrency = concurrency
         if concurrency is not None:
-            hint = f"{concurrency} deliveries are under way, which is the limit"
+            many = "1 delivery is" if concurrency == 1 else f"{concurrency} deliveries are"
+            hint = f"{many} under way, which is the limit"
         elif retry_after_seconds is not None:
             hint = f"try again in {retry_after_seconds:.3f} s"
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import aiohttp
 import httpx
@@ -41,6 +41,21 @@ def db(client: PermitClient) -> DestinationHandle:
 def busy_ms(client: PermitClient, balancer: InMemoryBalancer) -> int:
     client.close()
     return balancer.batches[-1].tuples[0].busy_ms
+
+
+# -- what each is given
+
+
+@pytest.mark.parametrize(
+    "make", [PermitTransport, AsyncPermitTransport, permit_middleware, PermitThreadPool]
+)
+def test_a_wrong_argument_is_told_when_it_is_given(
+    make: Callable[..., object], client: PermitClient, db: DestinationHandle
+) -> None:
+    with pytest.raises(TypeError, match=r'permits must be a .*client.destination\("orders-db"\)'):
+        make(client)
+    with pytest.raises(ValueError, match="timeout must be a number of seconds, not 'soon'"):
+        make(db, timeout="soon")
 
 
 # -- httpx

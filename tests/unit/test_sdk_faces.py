@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import pickle
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -148,6 +149,30 @@ def test_wrong_settings_of_a_decorator_are_refused_at_once(db: DestinationHandle
         db.limited(permits=0)
     with pytest.raises(ValueError, match="number of seconds"):
         db.limited(timeout="soon")  # type: ignore[arg-type]
+
+
+def test_a_decorator_without_parentheses_is_told_so(db: DestinationHandle) -> None:
+    with pytest.raises(TypeError, match=r"limited needs parentheses .*: @orders.limited\(\)"):
+
+        @db.limited  # type: ignore[arg-type]  # wrong on purpose
+        def deliver() -> None: ...
+
+
+@pytest.mark.parametrize("permits", [0, 1.5, True, "1", None])
+def test_wrong_permits_of_a_context_are_refused_where_it_is_made(
+    db: DestinationHandle, permits: object
+) -> None:
+    with pytest.raises(ValueError, match="at least 1"):
+        db.permit(permits)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("timeout", ["soon", math.nan, b"1", []])
+def test_a_wrong_timeout_of_a_context_is_refused_where_it_is_made(
+    db: DestinationHandle, timeout: object
+) -> None:
+    with pytest.raises(ValueError, match="number of seconds"):
+        db.permit(timeout=timeout)  # type: ignore[arg-type]
+    assert db.state.used == 0
 
 
 # -- errors

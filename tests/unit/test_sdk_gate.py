@@ -109,7 +109,7 @@ async def _deliver(db: DestinationHandle) -> None:
 def test_who_finds_no_room_in_time_is_told_so_and_takes_no_permit(db: DestinationHandle) -> None:
     db.limit_concurrency(1)
     with db.permit():
-        with pytest.raises(PermitTimeout, match="1 deliveries are under way") as late:
+        with pytest.raises(PermitTimeout, match="1 delivery is under way") as late:
             db.permit(timeout=SOON).__enter__()
         assert late.value.concurrency == 1
         assert db.state.used == 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from aiohttp import ClientHandlerType, ClientMiddlewareType, ClientRequest, ClientResponse
 
+from worker_sdk.adapters import check_arguments
 from worker_sdk.handle import DestinationHandle
 
 
@@ -24,7 +25,12 @@ def permit_middleware(
         permits: the destination that the requests go to.
         timeout: seconds to wait for a permit at most; None waits as long as it takes. aiohttp's own
             total timeout counts the wait as well.
+
+    Raises:
+        TypeError: if ``permits`` is no handle.
+        ValueError: if ``timeout`` is no number.
     """
+    check_arguments(permits, timeout)
 
     async def take_then_send(request: ClientRequest, send: ClientHandlerType) -> ClientResponse:
         async with permits.permit(timeout=timeout):

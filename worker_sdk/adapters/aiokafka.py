@@ -14,6 +14,7 @@ from typing import Final
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
+from worker_sdk.adapters import check_arguments
 from worker_sdk.handle import DestinationHandle, Permit
 
 PATIENCE_SECONDS: Final = 1.0
@@ -46,6 +47,8 @@ async def permitted(
     Raises:
         ClientClosedError: if the client is closed; the record waiting stays undelivered.
     """
+    check_arguments(permits, patience_seconds)
+    check_arguments(permits, poll_seconds)
     while True:
         found = await consumer.getmany(timeout_ms=round(poll_seconds * 1000), max_records=1)
         for partition, records in found.items():

@@ -12,6 +12,7 @@ from typing import Any, Final
 from celery import Task, signals
 from celery.exceptions import Reject, Retry
 
+from worker_sdk.adapters import check_arguments
 from worker_sdk.client import PermitClient
 from worker_sdk.errors import PermitTimeout
 
@@ -38,6 +39,7 @@ def permit_task(
         ConfigurationError: if the client was not made for the destination.
     """
     permits = client.destination(destination)
+    check_arguments(permits, wait_seconds)
     _follow(client)
 
     class PermitTask(Task):  # type: ignore[misc]  # celery has no types: its Task is Any

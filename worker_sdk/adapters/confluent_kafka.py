@@ -19,6 +19,7 @@ from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from worker_sdk.adapters import check_arguments
 from worker_sdk.errors import ConfigurationError
 from worker_sdk.handle import DestinationHandle, Permit
 from worker_sdk.runtime.asking import Meanwhile
@@ -65,6 +66,7 @@ def permitted(
             logger ``worker_sdk``: a topic that comes into being is read without a restart.
         ClientClosedError: if the client is closed; the record waiting stays undelivered.
     """
+    check_arguments(permits, poll_seconds)
     try:
         consumer.store_offsets(offsets=[])
     except KafkaException as error:

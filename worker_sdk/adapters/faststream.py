@@ -17,6 +17,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from faststream import BaseMiddleware, ContextRepo, StreamMessage
 from faststream.exceptions import SkipMessage
 
+from worker_sdk.adapters import check_arguments
 from worker_sdk.handle import DestinationHandle, Permit
 
 POLL_SECONDS: Final = 1.0
@@ -44,6 +45,7 @@ def permit_middleware(
         poll_seconds: how often to poll, and how long a permit is waited for before the partitions
             are paused; far below ``max_poll_interval_ms``.
     """
+    check_arguments(permits, poll_seconds)
 
     def make(msg: Any, /, *, context: ContextRepo) -> BaseMiddleware[Any, Any]:
         return _PermitMiddleware(msg, context=context, permits=permits, poll_seconds=poll_seconds)

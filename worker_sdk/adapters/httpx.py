@@ -12,6 +12,7 @@ from typing import cast
 
 import httpx
 
+from worker_sdk.adapters import check_arguments
 from worker_sdk.handle import DestinationHandle, Permit
 
 
@@ -33,6 +34,7 @@ class PermitTransport(httpx.BaseTransport):
         *,
         timeout: float | None = None,
     ) -> None:
+        check_arguments(permits, timeout)
         self._permits = permits
         self._transport = httpx.HTTPTransport() if transport is None else transport
         self._timeout = timeout
@@ -67,6 +69,7 @@ class AsyncPermitTransport(httpx.AsyncBaseTransport):
         *,
         timeout: float | None = None,
     ) -> None:
+        check_arguments(permits, timeout)
         self._permits = permits
         self._transport = httpx.AsyncHTTPTransport() if transport is None else transport
         self._timeout = timeout

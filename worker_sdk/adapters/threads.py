@@ -10,6 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
+from worker_sdk.adapters import check_arguments
 from worker_sdk.handle import DestinationHandle
 
 P = ParamSpec("P")
@@ -38,6 +39,7 @@ class PermitThreadPool(ThreadPoolExecutor):
         timeout: float | None = None,
         thread_name_prefix: str = "",
     ) -> None:
+        check_arguments(permits, timeout)
         super().__init__(max_workers, thread_name_prefix)
         self._permits = permits
         self._timeout = timeout

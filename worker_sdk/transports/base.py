@@ -55,7 +55,9 @@ class SendError(TransportError):
         self.undelivered = undelivered
         self.cause = cause
         why = f"{cause}: {detail}" if detail else cause
-        super().__init__(f"{len(undelivered.tuples)} tuples were not delivered: {why}")
+        count = len(undelivered.tuples)
+        told = "1 tuple was" if count == 1 else f"{count} tuples were"
+        super().__init__(f"{told} not delivered: {why}")
 
 
 class ReportSink(Protocol):

@@ -101,7 +101,8 @@ class HttpSource:
                 reading = self._taken(answer, deadline, is_of_host=is_of_host)
             return replace(reading, dates=self._dates.take())
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise TransportError(f"balancer: {str(error) or type(error).__name__}") from error
+            why = str(error) or type(error).__name__
+            raise TransportError(f"balancer at {self._address}: {why}") from error
         finally:
             self._connection = None
             connection.close()
@@ -122,7 +123,7 @@ class HttpSource:
                 self._etag = answer.getheader("ETag")
             return Reading()
         if answer.status != 200:
-            raise TransportError(f"balancer: it answers {answer.status}")
+            raise TransportError(f"balancer at {self._address}: it answers {answer.status}")
         body = _read_body(answer, deadline)
         try:
             shares = decode_host_answer(body, self._identity.instance, self._identity.host)

@@ -21,6 +21,7 @@ from typing import Any, Final, Protocol
 
 from worker_sdk.errors import ConfigurationError, TransportError
 from worker_sdk.transports.base import Deadline, SendError
+from worker_sdk.transports.kafka_log import speak_seldom
 from worker_sdk.transports.loops import LoopThread
 from worker_sdk.wire.compression import GZIP, ZSTD, gzip_bytes
 from worker_sdk.wire.limits import BATCH_COMPRESSED_MAX_BYTES, BATCH_MAX_BYTES
@@ -48,14 +49,15 @@ class Producer(Protocol):
         """Disconnect."""
 
 
-class SendInterrupted(TransportError):
+class SendInterrupted(TransportError):  # noqa: N818 - by this name it is counted
     """A send was ended because the client closes."""
 
 
 Compress = Callable[[bytes], bytes]
 
-# What aiokafka logs while a broker is away reaches the host's handlers, if it has any, but not the
-# standard error of a host that has none: failures are counted and warned of by the client.
+# What aiokafka logs while a broker is away reaches the host's handlers, if it has any (and seldom,
+# see `kafka_log`), but not the standard error of a host that has none: failures are counted and
+# warned of by the client.
 logging.getLogger("aiokafka").addHandler(logging.NullHandler())
 
 
@@ -118,6 +120,8 @@ class KafkaSink:
             "acks": "all",
             "max_request_size": MESSAGE_MAX_BYTES,
             "request_timeout_ms": 10_000,
+            # While a broker is away a guest need not ask for it ten times a second.
+            "retry_backoff_ms": 500,
             **(kafka_settings(kafka) if make_producer is None else {"bootstrap_servers": kafka}),
         }
         encoding, self._compress = compressor()
@@ -138,7 +142,10 @@ class KafkaSink:
             late = [part for part, _ in parts[self._messages.delivered :]]
             rest = tuple(entry for part in late for entry in part.tuples)
             undelivered = dataclasses.replace(batch, tuples=rest)
-            raise SendError(undelivered, type(error).__name__, str(error)) from error
+            cause = type(error).__name__
+            # aiokafka's errors say their name themselves.
+            detail = str(error).removeprefix(f"{cause}: ")
+            raise SendError(undelivered, cause, detail) from error
 
     def interrupt(self) -> None:
         """End a send under way soon; what it has not delivered is undelivered."""
@@ -186,6 +193,7 @@ class _Messages:
             Exception: of the producer, whatever it is.
         """
         self._sending = asyncio.current_task()
+        speak_seldom()
         try:
             for body in bodies:
                 await self._send_one(key, body, deadline)
@@ -222,7 +230,9 @@ class _Messages:
             raise
         if not done:
             self._leave_behind(task)
-            raise TimeoutError
+            raise TimeoutError(
+                f"no answer in time; do the brokers answer, and is there a topic {self._topic!r}?"
+            )
         return task.result()
 
     def _leave_behind(self, task: asyncio.Future[Any]) -> None:
