@@ -149,8 +149,17 @@ def test_an_address_with_a_password_is_told_without_it(
 ) -> None:
     member = member_of(permit_clock, distribution="http://me:hunter2@balancer:8080/a")
     look(member, permit_clock, Reading(), [200])
-    assert "http://balancer:8080/a has nothing" in told()[0]
+    assert "http://balancer:8080/a has never heard of the host 'web-1'; do the reports" in told()[0]
     assert "hunter2" not in told()[0]
+
+
+def test_a_balancer_that_knows_the_host_and_has_nothing_for_it_misses_the_destination(
+    permit_clock: ManualClock, told: Told
+) -> None:
+    member = member_of(permit_clock, distribution="http://balancer:8080")
+    look(member, permit_clock, Reading(instances=frozenset()), [200])
+    assert "knows the host 'web-1' and has no share for it; is there such a dest" in told()[0]
+    assert "reports" not in told()[0]
 
 
 # ---------------------------------------------------------------- the round's length

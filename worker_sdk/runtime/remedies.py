@@ -43,6 +43,7 @@ class Lookout:
         self._patience_ms = round(options.flush_seconds * 1000) * PERIODS_OF_PATIENCE
         self._lacking_since_ms: dict[str, int] = {}
         self._is_listed = False
+        self._is_heard_of = False
         self._round = Round()
         self._told: tuple[int, bool] | None = None
 
@@ -63,6 +64,7 @@ class Lookout:
         """
         if instances is not None:
             self._is_listed = engine.instance in instances
+            self._is_heard_of = True  # a balancer answers so of hosts that it knows alone
         lacking = {name: self._why(engine, name) for name in engine.destinations}
         self._lacking_since_ms = {
             name: self._lacking_since_ms.get(name, mono_ms)
@@ -98,6 +100,13 @@ class Lookout:
         head = f"no share of {shown} after {self._patience_ms // 1000} s: "
         reports = f"do the reports arrive ({self._options.reports_to}, as the balancer reads them)?"
         exists = "is there such a destination (permit-balancer destinations list)?"
+        if why == "nothing" and place.startswith("http"):
+            asks = (
+                f"knows the host {host!r} and has no share for it; {exists}"
+                if self._is_heard_of
+                else f"has never heard of the host {host!r}; {reports}"
+            )
+            return Advice(f"share:{why}", f"{head}{place} {asks}")
         if why == "nothing":
             found = f"{place} has nothing for the host {host!r}; is that where the balancer is? "
             return Advice(f"share:{why}", f"{head}{found}{reports} {exists}")
