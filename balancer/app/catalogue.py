@@ -30,6 +30,7 @@ DEPENDENCY_UP: Final = "permit_dependency_up"
 TASK_RESTARTS: Final = "permit_task_restarts_total"
 HELD_POINTS: Final = "permit_held_points"
 HOLDS: Final = "permit_holds"
+LENT_POINTS: Final = "permit_lent_points"
 SHADOW_MOVED: Final = "permit_shadow_moved_ratio"
 SHADOW_LARGEST: Final = "permit_shadow_largest_ratio"
 UNMEASURED: Final = "permit_destinations_unmeasured"
@@ -78,6 +79,13 @@ CATALOGUE: Final = (
         HELD_POINTS, "gauge", "points", "Kept back for who may still be spending", ("destination",)
     ),
     Metric(HOLDS, "gauge", "holds", "Members that points are kept back for", ("destination",)),
+    Metric(
+        LENT_POINTS,
+        "gauge",
+        "points",
+        "Of what a policy lends: no longer free in the newest document",
+        ("destination",),
+    ),
     Metric(
         SHADOW_MOVED,
         "gauge",

@@ -1,4 +1,4 @@
-"""Measures by destination: what is held back, and what a shadow strategy would do otherwise.
+"""Measures by destination: what is held back or lent, and what a shadow strategy would change.
 
 Decides how many destinations have measures of their own, and when they end: with the destination,
 with the shadow, and when another process plans the shard. Knows no way of counting.
@@ -13,12 +13,15 @@ from typing import Final
 
 from balancer.app import catalogue
 from balancer.app.safety import held_of
-from balancer.core.model import Destination, Reason
+from balancer.core.columns import total
+from balancer.core.entry_columns import EntryColumns
+from balancer.core.model import Destination, Policy, Reason
 from balancer.ports import Metrics
-from worker_sdk.wire.distribution import Document
+from worker_sdk.wire.distribution import DestinationShares, Document
 from worker_sdk.wire.shares import POINTS
 
 _HELD: Final = (catalogue.HELD_POINTS, catalogue.HOLDS)
+_LENT: Final = (catalogue.LENT_POINTS,)
 _SHADOW: Final = (catalogue.SHADOW_MOVED, catalogue.SHADOW_LARGEST)
 
 
@@ -51,6 +54,17 @@ def shadow_differences(
     return found
 
 
+def lent_points(line: DestinationShares, policy: Policy) -> int:
+    """Return how many of the points that a policy lends nobody could borrow any more.
+
+    What is not planned is lent down to the reserve for newcomers.
+    """
+    given = total(EntryColumns.of(line.entries).pieces.points())
+    free_points = POINTS - given - held_of(line).points
+    unplanned_points = policy.lend_points + policy.newcomer_reserve_points
+    return min(max(0, unplanned_points - free_points), policy.lend_points)
+
+
 class DestinationMeasures:
     """Sets the gauges by destination, for a bounded number of destinations.
 
@@ -76,7 +90,7 @@ class DestinationMeasures:
         held = {line.terms.destination: held_of(line) for line in document.destinations}
         known = self._measured.setdefault(shard, set())
         for name in known - held.keys():
-            self._forget(name, (*_HELD, *_SHADOW))
+            self._forget(name, (*_HELD, *_LENT, *_SHADOW))
         known.intersection_update(held)
         room = self._most - sum(len(names) for names in self._measured.values())
         new = sorted(held.keys() - known)
@@ -87,7 +101,9 @@ class DestinationMeasures:
             labels = {"destination": name}
             self._metrics.gauge(catalogue.HELD_POINTS, held[name].points, labels)
             self._metrics.gauge(catalogue.HOLDS, held[name].count, labels)
-        shadowed = {entry.name for entry in destinations if entry.policy.shadow is not None}
+        policies = {entry.name: entry.policy for entry in destinations}
+        self._show_lent(document, policies, known)
+        shadowed = {name for name, policy in policies.items() if policy.shadow is not None}
         for name in known - shadowed:
             self._forget(name, _SHADOW)
         if known & shadowed:
@@ -96,10 +112,25 @@ class DestinationMeasures:
             if self._measured.get(shard) is known:
                 self._set(found)
 
+    def _show_lent(
+        self, document: Document, policies: Mapping[str, Policy], known: Collection[str]
+    ) -> None:
+        for line in document.destinations:
+            name = line.terms.destination
+            if name not in known:
+                continue
+            policy = policies.get(name)
+            if policy is None or not policy.lend_points:
+                self._forget(name, _LENT)
+                continue
+            self._metrics.gauge(
+                catalogue.LENT_POINTS, lent_points(line, policy), {"destination": name}
+            )
+
     def forget(self, shard: int) -> None:
         """Take away the measures of a shard."""
         for name in self._measured.pop(shard, set()):
-            self._forget(name, (*_HELD, *_SHADOW))
+            self._forget(name, (*_HELD, *_LENT, *_SHADOW))
         self._left_out.pop(shard, None)
         self._metrics.gauge(catalogue.UNMEASURED, sum(self._left_out.values()))
 

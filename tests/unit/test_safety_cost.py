@@ -174,6 +174,26 @@ async def test_an_early_round_leaves_the_shadows_measure_as_it_is() -> None:
     assert metrics.gauges[catalogue.SHADOW_MOVED, "x"] == 1.0
 
 
+async def test_what_is_lent_is_measured_where_a_policy_lends() -> None:
+    metrics = CountingMetrics()
+    measures = DestinationMeasures(metrics)
+    lending = Policy(lend_points=300_000_000, newcomer_reserve_points=10_000_000)
+
+    async def lent(points: int, policy: Policy = lending) -> object:
+        entry = Entry("a", "i", ((0, points),), 0)
+        line = DestinationShares(replace(TERMS, destination="x"), (), (entry,))
+        await measures.show(
+            0, Document(0, 1, T0, T0, (line,)), [Destination("x", 1, 60, policy)], []
+        )
+        return metrics.gauges.get((catalogue.LENT_POINTS, "x"))
+
+    assert await lent(690_000_000) == 0
+    assert await lent(790_000_000) == 100_000_000
+    assert await lent(1_000_000_000) == 300_000_000  # what newcomers got is not lent
+    assert await lent(500_000_000) == 0
+    assert await lent(790_000_000, Policy()) is None
+
+
 async def test_a_forgotten_gauge_is_told_no_more() -> None:
     metrics = PrometheusMetrics()
     labels = {"destination": 'a"b'}
