@@ -120,6 +120,11 @@ SET from_ms = excluded.from_ms, instant_ms = excluded.instant_ms, epoch = exclud
     starved_ms = excluded.starved_ms, busy_ms = excluded.busy_ms, seen_ms = excluded.seen_ms
 WHERE stored.instant_ms < excluded.instant_ms;
 
+-- name: read_alone
+-- For one transaction: one process reads for it. Several shards are read at once already, and helpers
+-- would take twice the processor time in all.
+SET LOCAL max_parallel_workers_per_gather = 0;
+
 -- name: load_usage
 -- The accounts of some destinations that are younger than the TTL (age < ttl is live), a row a
 -- destination: who they are of, and their numbers, eight bytes each, in the order of usage_columns.
@@ -132,8 +137,8 @@ GROUP BY destination;
 
 -- name: load_members
 -- Members younger than the keeping time, with what they acknowledged of one shard.
-SELECT m.host, m.instance, m.group_name, m.instant_ms, m.seen_ms, m.left_ms, m.spent,
-    coalesce(a.epoch, 0) AS epoch, coalesce(a.acknowledged_ms, 0) AS acknowledged_ms
+SELECT m.host, m.instance, m.group_name, m.instant_ms, m.seen_ms, m.left_ms,
+    coalesce(a.epoch, 0) AS epoch, coalesce(a.acknowledged_ms, 0) AS acknowledged_ms, m.spent
 FROM permit_member m
 LEFT JOIN permit_acknowledgement a
     ON a.host = m.host AND a.instance = m.instance AND a.shard = $1::integer

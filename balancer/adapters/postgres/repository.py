@@ -131,6 +131,7 @@ class PostgresRepository(PostgresHistory):
             self._pool.acquire(timeout=CONNECT_SECONDS) as connection,
             connection.transaction(isolation="repeatable_read", readonly=True),
         ):
+            await connection.execute(STATEMENTS["read_alone"])
             usage = await connection.fetch(
                 STATEMENTS["load_usage"], list(destinations), now_ms, ttl_ms
             )
@@ -139,7 +140,7 @@ class PostgresRepository(PostgresHistory):
                 STATEMENTS["largest_reported_epoch"], shard, largest_epoch_by(now_ms)
             )
         return ShardRows(
-            members=tuple(rows.to_member(dict(row)) for row in members),
+            members=tuple(map(rows.to_member, members)),
             usage=rows.to_usages(map(tuple, usage)),
             largest_reported_epoch=largest,
         )

@@ -19,6 +19,7 @@ from typing import Final, TypeVar
 
 from balancer.adapters.s3.objects import Bucket, S3Config
 from balancer.adapters.s3.threads import Threads
+from balancer.core.entry_columns import EntryColumns
 from balancer.errors import BalancerError, ConflictError, UnavailableError
 from balancer.ports import CurrentShard, StoredShard
 from worker_sdk.errors import WireError
@@ -194,7 +195,10 @@ class S3DocumentStore:
         if found is None or (digest is not None and sha256_hex(found.body) != digest):
             return None
         try:
-            document = await self._call(partial(decode_document, found.body))
+            # As columns: entries of their own would take some ten times the memory.
+            document = await self._call(
+                partial(decode_document, found.body, gather=EntryColumns.of)
+            )
         except WireError:
             return None
         if (document.shard, document.epoch) != (shard, epoch):
