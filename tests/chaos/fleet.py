@@ -1,6 +1,7 @@
 """Two balancers and three workers on real servers, fault proxies before these, and what is watched.
 
-Decides nothing about faults: tests bring them about. Knows how to tell that all is well.
+Decides nothing about faults: tests bring them about. Knows how to tell that all is well. The broker
+is the embedded one, with ``PERMIT_TEST_KAFKA=apache`` Apache Kafka instead.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
-from balancer.embedded import EmbeddedStack, KafkaPart, S3Part
+from balancer.embedded import EmbeddedStack, KafkaPart, KafkaServer, S3Part
+from tests.support.apache_kafka import ApacheKafka
 from tests.support.fault_proxy import Fault, FaultProxy
 from tests.support.served import ROOT, STOP_SECONDS, Server, environment, run_command, serving
-from tests.support.servers import silent
+from tests.support.servers import brokers_to_test, silent
 from tests.support.small_disk import SmallDisk
 
 NAME = "legacy"
@@ -52,7 +54,7 @@ class Fleet:
     ``balancers`` read S3 through a proxy each, workers through a third: ``proxies``. ``links`` are
     those before every part by its name; Kafka's and PostgreSQL's are everybody's. The clock of each
     balancer goes wrong by the seconds in its file of ``clocks``. ``disks`` hold a part's data, by
-    its name, S3's also Kafka's; there are none where none may be mounted.
+    its name, S3's also the embedded broker's; there are none where none may be mounted.
     """
 
     stack: EmbeddedStack
@@ -187,6 +189,23 @@ def published(server: Server, words: str | None = None) -> list[int]:
     return [int(epoch) for epoch in re.findall(r"\[published\].*? epoch (\d+),", told)]
 
 
+class ProxiedApacheKafka(ApacheKafka):
+    """Apache Kafka; everybody is sent to a proxy before it."""
+
+    def __init__(self, directory: Path, proxy: FaultProxy) -> None:
+        super().__init__(directory)
+        self._proxy = proxy
+
+    def _prepare(self) -> None:
+        super()._prepare()
+        settings = self._settings_file.read_text()
+        own, advertised = (
+            f"advertised.listeners=PLAINTEXT://{address}\n"
+            for address in (self.address, self._proxy.address)
+        )
+        self._settings_file.write_text(settings.replace(own, advertised))
+
+
 class ProxiedKafka(KafkaPart):
     """The embedded broker; everybody is sent to a proxy before it."""
 
@@ -207,14 +226,21 @@ def running_fleet(folder: Path) -> Iterator[Fleet]:
         to_kafka = life.enter_context(FaultProxy(lambda: stack.kafka.address))
         disks: dict[str, SmallDisk] = {}
 
-        def make_kafka(directory: Path) -> KafkaPart:
+        is_apache = "apache" in brokers_to_test()
+
+        def make_kafka(directory: Path) -> KafkaServer:
             # Called when the directory is there and nothing runs in it yet.
             beneath.callback(shutil.rmtree, directory, ignore_errors=True)
-            for part, home in (("postgres", "postgres"), ("s3", "s3/data")):
+            homes = {"postgres": "postgres", "s3": "s3/data"}
+            if is_apache:
+                homes["kafka"] = "kafka/data"
+            for part, home in homes.items():
                 disk = SmallDisk(directory / home)
                 if disk.mount():
                     disks[part] = disk
                     beneath.callback(disk.unmount)
+            if is_apache:
+                return ProxiedApacheKafka(directory, to_kafka)
             return ProxiedKafka(directory, stack.s3, to_kafka)
 
         beneath = life.enter_context(ExitStack())  # left when the stack has ended

@@ -24,12 +24,14 @@ from tests.chaos.fleet import (
     published,
 )
 from tests.chaos.reports import send_reports
+from tests.support.apache_kafka import ApacheKafka
 from tests.support.real_clients import query, s3_client
 from tests.support.small_disk import SmallDisk
 
 pytestmark = pytest.mark.timeout(240)
 
 TOLD_SECONDS = 20.0
+DEAD_SERVED_SECONDS = 60.0
 NEW_HOSTS = [f"new-{number}" for number in range(300)]
 """So many that their rows do not fit into what tables have room for."""
 
@@ -105,8 +107,25 @@ def use_up(server: S3Part) -> None:
 
 
 @pytest.mark.long
+def test_a_kafka_whose_disk_is_full_is_read_again_when_there_is_room(fleet: Fleet) -> None:
+    if not isinstance(fleet.stack.kafka, ApacheKafka):
+        pytest.skip("the embedded broker's data is in S3; PERMIT_TEST_KAFKA=apache has its own")
+    disk, server = disk_of(fleet, "kafka"), fleet.stack.kafka
+    disk.fill()
+    try:
+        time.sleep(2 * VALID_SECONDS)
+        assert all(balancer.ask("/healthz")[0] == 200 for balancer in fleet.balancers)
+    finally:
+        disk.make_room()
+        server.start()
+    fleet.await_service(DEAD_SERVED_SECONDS)
+    for balancer in fleet.balancers:
+        fleet.wait(balancer.is_ready, "ready", SERVED_SECONDS)
+
+
+@pytest.mark.long
 def test_an_s3_whose_disk_is_full_is_published_to_again_when_there_is_room(fleet: Fleet) -> None:
-    """Kafka, whose data is there, takes no reports meanwhile either."""
+    """The embedded broker, whose data is there, takes no reports meanwhile either."""
     disk, server = disk_of(fleet, "s3"), fleet.stack.s3
     disk.fill()
     try:
