@@ -174,6 +174,7 @@ class Service:
             self._known_host,
             self._metrics,
             waiters_max=settings.http_waiters_max,
+            round_seconds=settings.round_seconds,
         )
         token = settings.http_token
         operations = Operations(

@@ -115,7 +115,9 @@ def service(view: DistributionView, metrics: PrometheusMetrics) -> HttpServer:
         on_change=lambda: None,
     )
     return HttpServer(
-        Distribution(view, _nobody, metrics, waiters_max=WAITERS), operations, metrics
+        Distribution(view, _nobody, metrics, waiters_max=WAITERS, round_seconds=60),
+        operations,
+        metrics,
     )
 
 

@@ -21,7 +21,7 @@ from worker_sdk.transports.base import Identity, names_of
 from worker_sdk.transports.http import HttpSource
 from worker_sdk.wire.answers import decode_host_answer, encode_host_answer
 from worker_sdk.wire.distribution import Document
-from worker_sdk.wire.fellows import NOBODY
+from worker_sdk.wire.spoken import NOBODY, ROUND_HEADER
 from worker_sdk.wire.strict import dump_json
 
 HOST, INSTANCE = "worker-07", "5f0c9a52d1e84b7c"
@@ -134,6 +134,23 @@ def test_a_404_that_says_nothing_of_the_host_is_of_a_wrong_address(body: bytes) 
             source.read({}, 0)
     assert names_of(raised.value) == "NotFound"
     assert "hunter2" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("10", 10), (None, None), ("0", None), ("-1", None), ("1.5", None), ("9" * 400, None)],
+)
+def test_the_length_of_a_round_is_taken_from_the_header_if_it_is_one(
+    text: str | None, seconds: int | None
+) -> None:
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(304)
+        if text is not None:
+            handler.send_header(ROUND_HEADER, text)
+        handler.end_headers()
+
+    with serving(answer) as url:
+        assert HttpSource(IDENTITY, url).read({}, 0).round_seconds == seconds
 
 
 @pytest.mark.parametrize("status", [301, 400, 403, 500, 503])

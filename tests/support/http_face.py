@@ -97,7 +97,7 @@ async def make_served() -> AsyncIterator[Any]:
             return await connected().known_host(host)
 
         server = HttpServer(
-            Distribution(view, known_host, metrics, waiters_max=waiters_max),
+            Distribution(view, known_host, metrics, waiters_max=waiters_max, round_seconds=60),
             Operations(
                 repository=connected,
                 view=view,

@@ -16,7 +16,7 @@ from tests.support.service_doubles import T0
 from tests.unit.test_view import document
 from worker_sdk.transports.base import Identity
 from worker_sdk.transports.http import HttpSource, quoted_host
-from worker_sdk.wire.fellows import NOBODY
+from worker_sdk.wire.spoken import NOBODY, ROUND_HEADER
 from worker_sdk.wire.usage import MemberState, UsageBatch
 
 
@@ -52,6 +52,15 @@ async def test_an_instance_gets_its_own_intervals_alone(served: Served) -> None:
     assert (row["instances"], row["percent"]) == ({}, 100.0)
     _, body, _ = await served.ask("/distribution/a?instance=i")
     assert list(body["destinations"]["orders-db"][0]["instances"]) == ["i"]
+
+
+async def test_each_answer_tells_the_length_of_a_round(served: Served) -> None:
+    served.view.publish(0, [document(1, "a", "b")])
+    _, _, headers = await served.ask("/distribution/a")
+    assert headers[ROUND_HEADER] == "60"
+    source = HttpSource(Identity("a", "i", ("orders-db",)), served.url)
+    for _ in range(2):  # the second one is unchanged
+        assert (await asyncio.to_thread(source.read, {}, 0.0)).round_seconds == 60
 
 
 async def test_a_host_that_nobody_has_seen_is_a_problem_of_404(served: Served) -> None:

@@ -222,3 +222,16 @@ def test_what_fits_or_does_not_show_the_round_is_told_nothing(
 ) -> None:
     rounds(member_of(permit_clock, flush_seconds=60), *covered, seconds=window_seconds)
     assert len(told()) == 0
+
+
+def test_the_round_that_is_told_counts_more_than_what_documents_show(
+    permit_clock: ManualClock, told: Told
+) -> None:
+    member = member_of(permit_clock, flush_seconds=60)
+    member.take_reading(Reading(round_seconds=60))
+    rounds(member, (0, 3), (3, 6), (6, 9))
+    assert len(told()) == 0
+    for _ in range(3):
+        member.take_reading(Reading(round_seconds=5))
+    assert len(told()) == 1
+    assert "flush_seconds is 60, but a round of the balancer takes 5 s" in told()[0]

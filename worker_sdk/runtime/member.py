@@ -232,7 +232,7 @@ class Member:
                 reading.instances, self.clock.mono_ms()
             )
             mono_ms = self.clock.mono_ms()
-            advice = self._lookout.note(self.engine, reading.shares, reading.instances, mono_ms)
+            advice = self._lookout.note(self.engine, reading, mono_ms)
             for dated in reading.dates:
                 # A clock that is set by hand, in tests, is not the one that the driver reads.
                 if 0 <= mono_ms - dated.answered_mono_ms <= DATED_AGO_MS:

@@ -7,12 +7,12 @@ clock; how often a warning is repeated is the member's matter.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from worker_sdk.core.engine import Engine
 from worker_sdk.runtime.options import Options
+from worker_sdk.transports.base import Reading
 from worker_sdk.wire.distribution import OwnShare
 
 PERIODS_OF_PATIENCE: Final = 3
@@ -46,24 +46,23 @@ class Lookout:
         self._is_heard_of = False
         self._round = Round()
         self._told: tuple[int, bool] | None = None
+        self._is_told_round = False
 
     def note(
         self,
         engine: Engine,
-        shares: Iterable[OwnShare],
-        instances: frozenset[str] | None,
+        reading: Reading,
         mono_ms: int,
     ) -> list[Advice]:
         """Take what a look brought, after the engine has; return what there is to say.
 
         Args:
             engine: of the member.
-            shares: those that were read.
-            instances: all that are listed under the host's name, if that was looked for.
+            reading: what was read.
             mono_ms: monotonic instant.
         """
-        if instances is not None:
-            self._is_listed = engine.instance in instances
+        if reading.instances is not None:
+            self._is_listed = engine.instance in reading.instances
             self._is_heard_of = True  # a balancer answers so of hosts that it knows alone
         lacking = {name: self._why(engine, name) for name in engine.destinations}
         self._lacking_since_ms = {
@@ -77,7 +76,7 @@ class Lookout:
             if why is not None and mono_ms - since_ms >= self._patience_ms:
                 late.setdefault(why, []).append(name)
         advice = [self._missing(why, names, engine) for why, names in late.items()]
-        return advice + self._paced(shares)
+        return advice + self._paced(reading)
 
     # -- shares that do not come
 
@@ -118,10 +117,15 @@ class Lookout:
 
     # -- the round's length
 
-    def _paced(self, shares: Iterable[OwnShare]) -> list[Advice]:
-        for share in sorted(shares, key=lambda share: share.epoch):
+    def _paced(self, reading: Reading) -> list[Advice]:
+        for share in sorted(reading.shares, key=lambda share: share.epoch):
             self._round.note(share)
         found = self._round.seconds
+        if reading.round_seconds is not None:
+            found = (reading.round_seconds, True)
+            self._is_told_round = True
+        elif self._is_told_round:
+            return []  # what is told counts more than what documents show
         if found is None or found == self._told:
             return []
         seconds, is_exact = found

@@ -35,12 +35,14 @@ class Reading:
         failures: a cause for each thing that could not be read or taken.
         instances: all that are listed under the host's name, if that was looked for.
         dates: of the answers, to compare clocks by.
+        round_seconds: length of the balancer's round, if it is told.
     """
 
     shares: tuple[OwnShare, ...] = ()
     failures: tuple[str, ...] = ()
     instances: frozenset[str] | None = None
     dates: tuple[Dated, ...] = ()
+    round_seconds: int | None = None
 
 
 class SendError(TransportError):

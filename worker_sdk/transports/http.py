@@ -19,8 +19,9 @@ from worker_sdk.errors import ConfigurationError, TransportError, WireError
 from worker_sdk.transports.base import Deadline, Identity, Reading
 from worker_sdk.transports.dates import Dates, mono_ms
 from worker_sdk.wire.answers import decode_host_answer
-from worker_sdk.wire.fellows import NOBODY, instances_in_answer
-from worker_sdk.wire.limits import ANSWER_MAX_BYTES
+from worker_sdk.wire.fellows import instances_in_answer
+from worker_sdk.wire.limits import ANSWER_MAX_BYTES, WINDOW_SECONDS_MAX
+from worker_sdk.wire.spoken import NOBODY, ROUND_HEADER
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -32,6 +33,7 @@ WAIT_MAX_SECONDS: Final = 60.0
 READS_ALONE: Final = 4
 """After so many answers about the member alone, one is asked for about all of its host's."""
 
+SECONDS_DIGITS: Final = 9
 _CHUNK_BYTES: Final = 64 * 1024
 
 
@@ -99,7 +101,8 @@ class HttpSource:
             with connection.getresponse() as answer:  # it holds the socket open, read or not
                 self._dates.note(asked_mono_ms, answer.getheader("Date"), answer.getheader("Age"))
                 reading = self._taken(answer, deadline, is_of_host=is_of_host)
-            return replace(reading, dates=self._dates.take())
+                round_seconds = _seconds(answer.getheader(ROUND_HEADER))
+            return replace(reading, dates=self._dates.take(), round_seconds=round_seconds)
         except (OSError, http.client.HTTPException, ValueError) as error:
             why = str(error) or type(error).__name__
             raise TransportError(f"balancer at {self._address}: {why}") from error
@@ -141,6 +144,14 @@ class HttpSource:
         if opened is not None:
             with contextlib.suppress(OSError):
                 opened.shutdown(socket.SHUT_RDWR)
+
+
+def _seconds(text: str | None) -> int | None:
+    """Return a round's length; None where none is told, as by a balancer of an older version."""
+    if text is None or not (text.isascii() and text.isdigit() and len(text) <= SECONDS_DIGITS):
+        return None
+    seconds = int(text)
+    return seconds if 1 <= seconds <= WINDOW_SECONDS_MAX else None
 
 
 def _no_address(url: str) -> ConfigurationError:

@@ -12,9 +12,6 @@ from worker_sdk.wire.compression import gunzip_bytes
 from worker_sdk.wire.limits import ANSWER_MAX_BYTES, DOCUMENT_MAX_BYTES, POINTER_DOCUMENTS_MAX
 from worker_sdk.wire.strict import as_list, as_name, as_object, check_name, dump_json, parse_json
 
-NOBODY: Final = "nobody of this host was ever seen"
-"""What a balancer's 404 says in ``detail`` of a host; any other 404 is of a wrong address."""
-
 _MEMBER_PARTS: Final = 4
 
 

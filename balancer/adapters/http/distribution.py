@@ -22,7 +22,7 @@ from balancer.app.view import Answer, DistributionView
 from balancer.errors import BalancerError
 from balancer.ports import Metrics
 from worker_sdk.errors import WireError
-from worker_sdk.wire.fellows import NOBODY
+from worker_sdk.wire.spoken import NOBODY, ROUND_HEADER
 from worker_sdk.wire.strict import check_name
 
 WAIT_MAX_SECONDS: Final = 60.0
@@ -48,6 +48,7 @@ class Distribution:
             without a share, and once for each that is.
         metrics: counts.
         waiters_max: so many requests may wait at once.
+        round_seconds: length of a round, told with each answer.
 
     Attributes:
         waiters_max: as given.
@@ -60,11 +61,13 @@ class Distribution:
         metrics: Metrics,
         *,
         waiters_max: int,
+        round_seconds: int,
     ) -> None:
         self._view = view
         self._known_host = known_host
         self._metrics = metrics
         self.waiters_max = waiters_max
+        self._round = (ROUND_HEADER, str(round_seconds))
         self._waiters = 0
         self._known: set[str] = set()
         self._asking = asyncio.Semaphore(KNOWN_AT_ONCE)
@@ -96,7 +99,7 @@ class Distribution:
                 detail = f"{self.waiters_max} requests wait already; ask again later"
                 return problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, {"Retry-After": "1"})
             answer = await self._changed(host, instance, known_tag, version, wait_seconds)
-        return _response(answer, known_tag)
+        return _response(answer, known_tag, self._round)
 
     async def _changed(
         self,
@@ -170,10 +173,12 @@ def _matches(tag: str, header: str | None) -> bool:
     return tag in listed or "*" in listed
 
 
-def _response(answer: Answer | None, known_tag: str | None) -> web.Response:
+def _response(answer: Answer | None, known_tag: str | None, told: tuple[str, str]) -> web.Response:
     if answer is None:
         return problem(HTTPStatus.NOT_FOUND, NOBODY)
     tag = (hdrs.ETAG, answer.tag)
     if _matches(answer.tag, known_tag):
-        return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=CIMultiDict((tag, NO_CACHE)))
-    return web.Response(body=answer.body, headers=CIMultiDict((JSON_TYPE, tag, NO_CACHE)))
+        return web.Response(
+            status=HTTPStatus.NOT_MODIFIED, headers=CIMultiDict((tag, NO_CACHE, told))
+        )
+    return web.Response(body=answer.body, headers=CIMultiDict((JSON_TYPE, tag, NO_CACHE, told)))
