@@ -97,26 +97,31 @@ def _contested(
     old: DestinationShares,
     members: Mapping[Member, MemberRecord],
 ) -> list[str]:
+    ours, theirs = EntryColumns.of(new.entries), EntryColumns.of(old.entries)
+    ours_of = Rows.of(ours.members).find(theirs.members)
+    (start, end, owner), (kept_start, kept_end, keeper) = map(_by_start, (ours, theirs))
+    # What may reach into an interval stands together; mostly it is one, and of the same member.
+    first = np.searchsorted(np.maximum.accumulate(kept_end), start, side="right")
+    last = np.searchsorted(kept_start, end, side="left")
+    is_own = np.append(ours_of[keeper], -1)[first] == owner
+    suspects = np.flatnonzero((last > first + 1) | ((last == first + 1) & ~is_own))
     faults = []
-    kept = [
-        (start, end, entry.member)
-        for entry in old.entries
-        if (record := members.get(entry.member)) is None or record.left_ms is None
-        for start, end in entry.intervals
-    ]
-    given = [(start, end, entry.member) for entry in new.entries for start, end in entry.intervals]
-    kept.sort()
-    given.sort()
-    first = 0
-    for start, end, member in given:
-        while first < len(kept) and kept[first][1] <= start:
-            first += 1
-        index = first
-        while index < len(kept) and kept[index][0] < end:
-            if kept[index][2] != member:
-                faults.append(f"{name}: points of {kept[index][2][0]} given to {member[0]} too")
-            index += 1
+    for row in suspects.tolist():
+        member = ours.members[owner[row]]
+        for place in range(int(first[row]), int(last[row])):
+            other = theirs.members[keeper[place]]
+            record = members.get(other)
+            has_left = record is not None and record.left_ms is not None
+            if other != member and not has_left and kept_end[place] > start[row]:
+                faults.append(f"{name}: points of {other[0]} given to {member[0]} too")
     return faults
+
+
+def _by_start(entries: EntryColumns) -> tuple[Ints, Ints, Ints]:
+    """Return start, end and row of the entry of each interval, in order."""
+    pieces = entries.pieces
+    order = np.lexsort((pieces.end, pieces.start))
+    return pieces.start[order], pieces.end[order], pieces.owners()[order]
 
 
 def begins_soon(document: Document, now_ms: int, round_ms: int) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import compress
+from itertools import compress, count, filterfalse
 from operator import itemgetter
 from typing import Any, Final
 
@@ -126,8 +126,9 @@ class Trails:
         for member, rest in self.resting.items():
             if rest.since_round == self.round_number:
                 peaks[member[0]] = max(peaks.get(member[0], 0), rest.peak)
-        hosts = map(_host_of, self.members)
-        for row in np.flatnonzero(np.fromiter(map(peaks.__contains__, hosts), np.bool_)).tolist():
+        if peaks.keys().isdisjoint(map(_host_of, self.members)):
+            return
+        for row in [row for row, (host, _) in enumerate(self.members) if host in peaks]:
             peak = peaks.pop(self.members[row][0], 0)
             self.peak[row] = max(int(self.peak[row]), peak)
 
@@ -146,7 +147,7 @@ class Trails:
 
     def _rests(self, rows: Ints) -> dict[Member, Rest]:
         columns = (self.peak, self.served_window, self.enough, self.rounds, *self.recent)
-        table = np.stack(columns)[:, rows].T.tolist()
+        table = np.stack([column[rows] for column in columns]).T.tolist()
         return {
             self.members[row]: Rest(peak, served, enough, rounds, tuple(recent), self.round_number)
             for row, (peak, served, enough, rounds, *recent) in zip(
@@ -266,12 +267,13 @@ def _stored(trails: Trails, numbers: dict[Member, int]) -> dict[str, object]:
         for name in _STORED
     }
     members = (*trails.members, *trails.resting)
-    history, count = trails.history, len(trails.members)
+    numbers.update(zip(filterfalse(numbers.__contains__, members), count(len(numbers))))
+    history, live = trails.history, len(trails.members)
     if history.of_row is None:
         place = np.arange(len(members))
-        history = history.picked(np.where(place < count, place, -1))
+        history = history.picked(np.where(place < live, place, -1))
     return {
-        "members": packed(ints(numbers.setdefault(member, len(numbers)) for member in members)),
+        "members": packed(ints(map(numbers.__getitem__, members))),
         **{name: packed(column) for name, column in columns.items()},
         "recent": [packed(column) for column in recent],
         "history": packed(history.columns.ravel()),

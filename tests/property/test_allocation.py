@@ -269,6 +269,33 @@ def test_filling_is_exact_bounded_and_the_same_in_any_order_and_number(
         assert abs(amount - int(amounts[place])) <= rows[place][2]
 
 
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 30), st.integers(0, 40), st.integers(1, 4)),
+        min_size=1,
+        max_size=8,
+    ),
+    st.integers(0, 200),
+)
+def test_the_level_is_the_largest_at_which_the_sum_fits(
+    claims: list[tuple[int, int, int]], budget: int
+) -> None:
+    lower, upper, weight = _columns(claims)
+    amounts, level = waterfill(lower, upper, budget, weight)
+
+    def total_at(height: int) -> int:
+        return sum(min(max(height * steps, low), max(low, top)) for low, top, steps in claims)
+
+    if level is None:
+        assert total_at(1000) <= budget
+        assert amounts.sum() == total_at(1000)
+    elif lower.sum() >= budget:
+        assert amounts.tolist() == lower.tolist()
+    else:
+        assert total_at(level) <= budget < total_at(level + 1)
+        assert amounts.sum() == budget
+
+
 def _columns(rows: Sequence[tuple[int, int, int]]) -> tuple[Ints, Ints, Ints]:
     lower, upper, weight = (ints(column) for column in zip(*rows, strict=True))
     return lower, upper, weight

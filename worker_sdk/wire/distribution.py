@@ -75,7 +75,7 @@ WINDOW_MAX: Final = INSTANT_MAX_MS // 1000
 GUARD_MAX_MS: Final = 60_000
 
 _LEVEL: Final = 1
-"""Of compression: the next two take twice the time for a file no smaller."""
+"""Of compression: the next two take up to twice the time for a file smaller by a thirtieth."""
 
 
 class Pacing(StrEnum):
