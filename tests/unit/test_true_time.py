@@ -130,3 +130,21 @@ async def test_whether_reports_are_current_is_told_by_the_clock_that_rounds_are_
         told_ms = process.supervisor._ingest_view().last_batch_ms
         assert told_ms is not None
         assert 0 <= told_ms - now_ms < NEARLY_MS // 3
+
+
+async def test_while_the_shared_clock_is_wrong_nobody_leads_and_afterwards_all_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(supervisor, "RESTART_FIRST_SECONDS", 0.01)
+    monkeypatch.setattr(supervisor, "RESTART_MAX_SECONDS", 0.05)
+    shared = Shared()
+    process = Process(shared, "one", lease_ms=300)
+    async with process.running():
+        await until(process.leads)
+        held = process.supervisor._held[0]
+        shared.repository.clock_ms = lambda: shared.clock.now_ms() + 600_000
+        await until(lambda: not process.supervisor._leads(held))
+        await until(lambda: process.metrics.gauges[(catalogue.CLOCK_AHEAD,)] < -500)
+        shared.repository.clock_ms = shared.clock.now_ms
+        await until(lambda: any(map(process.supervisor._leads, process.supervisor._held.values())))
+        await until(lambda: process.metrics.gauges[(catalogue.CLOCK_AHEAD,)] == 0)
