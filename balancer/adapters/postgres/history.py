@@ -8,7 +8,6 @@ no rule of keeping.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Sequence
 from dataclasses import MISSING, fields
 from decimal import Decimal
@@ -18,6 +17,7 @@ import asyncpg
 import numpy as np
 
 from balancer.adapters.postgres.calls import CONNECT_SECONDS, Calls, translated
+from balancer.adapters.postgres.compact import compact, expanded
 from balancer.adapters.postgres.rows import columns
 from balancer.adapters.postgres.statements import STATEMENTS
 from balancer.core.model import Reason, RoundKind
@@ -156,13 +156,13 @@ class PostgresHistory(Calls):
 
 
 def pack(detail: DetailRecord) -> str:
-    """Return the members of one destination as JSON by columns."""
+    """Return the members of one destination as JSON text, by columns."""
     stored: dict[str, Any] = {"n": len(detail.reasons)}
     for name in REASON_FIELDS:
         stored[name] = _stored(column_of(detail.reasons, name))
     if detail.groups:
         stored["group"] = _stored(list(detail.groups))
-    return json.dumps(stored, ensure_ascii=False, separators=(",", ":"))
+    return compact(stored)
 
 
 def _stored(column: Column) -> Any:
@@ -186,7 +186,7 @@ def unpack(
         text: as `pack` made it.
         host: whose members; None for all. A reason is made only of what was asked for.
     """
-    stored: dict[str, Any] = json.loads(text)
+    stored: dict[str, Any] = expanded(text)
     count: int = stored["n"]
     table: list[list[Any]] = []
     for name in (*REASON_FIELDS, "group"):

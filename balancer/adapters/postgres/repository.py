@@ -7,7 +7,6 @@ drivers' errors into the balancer's. No session state is used, so that it works 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, Self
 
@@ -237,7 +236,7 @@ class PostgresRepository(PostgresHistory):
                 memory=(
                     Memory()
                     if row["memory"] is None
-                    else Memory.from_json(json.loads(row["memory"]))
+                    else await asyncio.to_thread(rows.memory_from_json, row["memory"])
                 ),
             )
             for row in found
@@ -247,7 +246,7 @@ class PostgresRepository(PostgresHistory):
         self, shard: int, number: int, epoch: int, *, valid_until_ms: int, memory: Memory
     ) -> bool:
         """See the port."""
-        text = json.dumps(memory.to_json())
+        text = await asyncio.to_thread(rows.memory_to_json, memory)
         count = await self._execute(
             "record an epoch", "record_epoch", shard, number, epoch, valid_until_ms, text
         )

@@ -15,8 +15,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from balancer.adapters.postgres.compact import compact, expanded
 from balancer.app.policies import policy_to_values, stored_policy
 from balancer.core.columns import SMALL
+from balancer.core.memory import Memory
 from balancer.core.model import Destination, MemberRecord, Policy
 from balancer.core.usage_columns import NUMBERS, UsageColumns, UsageTable
 from balancer.ports import AcceptedBatch
@@ -178,6 +180,19 @@ def policy_from_json(text: str) -> Policy:
         PolicyError: where a value is out of bounds.
     """
     return stored_policy(json.loads(text))
+
+
+def memory_to_json(memory: Memory) -> str:
+    """Return the planner's memory as JSON text."""
+    return compact(memory.to_json())
+
+
+def memory_from_json(text: str) -> Memory:
+    """Return the memory of a text; an empty one where it is none, since no safety rests on it."""
+    try:
+        return Memory.from_json(expanded(text))
+    except ValueError:
+        return Memory()
 
 
 def to_destination(row: Mapping[str, Any]) -> Destination:
