@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from aiokafka import AIOKafkaProducer
@@ -20,6 +20,13 @@ from worker_sdk.wire.usage import MemberState, UsageBatch, UsageTuple
 BATCH = UsageBatch(
     "web-1", "i1", 1, MemberState.STARTING, tuples=(UsageTuple("db", 1, 1, 0, 0, 0, 0, 0, 0),)
 )
+
+
+@pytest.fixture(autouse=True)
+def _of_a_host_that_listens(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """As by default, whatever commands that ran in this process have set."""
+    with caplog.at_level(logging.WARNING, "aiokafka"):
+        yield
 
 
 def on_a_thread(work: Callable[[], object]) -> None:
