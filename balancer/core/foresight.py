@@ -19,7 +19,7 @@ from typing import Final
 
 import numpy as np
 
-from balancer.core.columns import SMALL, Flags, Ints, zeros
+from balancer.core.columns import SMALL, Flags, Ints, Kind, zeros
 
 LAG_MIN, LAG_MAX = 2, 60
 REPEATS_MAX: Final = 3
@@ -28,6 +28,10 @@ PROVEN_ROUNDS: Final = 30
 USUAL_ROUNDS: Final = 10
 FORESEEN_NUMERATOR, FORESEEN_DENOMINATOR = 2, 5
 """A lag is believed if its errors are at most this part of the last value's errors."""
+
+_NARROW: Final = np.dtype(np.int32)
+_NARROW_MAX: Final = np.iinfo(_NARROW).max // PROVEN_ROUNDS
+"""Demands up to here, and the errors summed of them, fit into numbers of half the size."""
 
 _BLOCK_ROWS: Final = 512
 """So many rows are looked at together: what their lags take fits into a processor's cache."""
@@ -39,7 +43,8 @@ class History:
 
     Attributes:
         of_row: the trails' row of each row here; None where they are the same rows.
-        columns: demands, a line a round, oldest first; 0 before a member came.
+        columns: demands, a line a round, oldest first; 0 before a member came. The largest part of
+            what a planner remembers, so its numbers are narrow while all demands are small.
         errors: for each lag from 1 on a line: the summed errors of the proven rounds.
     """
 
@@ -55,12 +60,15 @@ class History:
         for number, row in enumerate(demands):
             known = row[-rounds:]
             columns[rounds - len(known) :, number] = known
-        return cls(None, columns, _errors(columns, 1))
+        return cls.of_table(columns, None)
 
     @classmethod
     def of_table(cls, columns: Ints, of_row: Ints | None) -> History:
         """Return the history of a table as `columns` is one."""
-        return cls(of_row, columns, _errors(columns, 1)) if len(columns) else cls()
+        if not len(columns):
+            return cls()
+        columns = columns.astype(_kind_for(columns))
+        return cls(of_row, columns, _errors(columns, 1))
 
     def rows(self, count: int) -> tuple[list[int], list[list[int]]]:
         """Return the trails' rows that have a history here, and their demands, oldest first."""
@@ -98,8 +106,10 @@ class History:
         columns, errors = _picked(self.columns, here), _picked(self.errors, here)
         if newest is not None and len(columns):
             begins = here < 0
-            columns[-1, begins] = newest[rows[begins]]
-            errors[:, begins] = newest[rows[begins]]
+            first = newest[rows[begins]]
+            columns, errors = _widened(columns, errors, first)
+            columns[-1, begins] = first
+            errors[:, begins] = first
         return History(rows, columns, errors)
 
     def of_all(self, newest: Ints) -> History:
@@ -121,12 +131,15 @@ class History:
         """Return the history with one more round: demands of all of the trails' rows."""
         newest = demands if self.of_row is None else demands[self.of_row]
         if not len(self.columns):
-            return History(self.of_row, newest[np.newaxis], _table(0, len(newest)))
-        columns = np.concatenate((self.columns, newest[np.newaxis]))
-        lags = len(self.errors)
+            newest = newest.astype(_kind_for(newest))
+            return History(self.of_row, newest[np.newaxis], _table(0, len(newest), newest.dtype))
+        known, summed = _widened(self.columns, self.errors, newest)
+        newest = newest.astype(known.dtype)
+        columns = np.concatenate((known, newest[np.newaxis]))
+        lags = len(summed)
         ago = columns[::-1]
         errors = _distance(ago[1 : lags + 1], newest)
-        errors += self.errors
+        errors += summed
         if lags:  # the oldest of the rounds proven until now is one no more
             errors -= _distance(ago[PROVEN_ROUNDS + 1 :][:lags], ago[PROVEN_ROUNDS])
         if lags < LAG_MAX:
@@ -171,7 +184,7 @@ class History:
         last_value, others = self.errors[0], self.errors[LAG_MIN - 1 :]
         best = others.argmin(axis=0)[np.newaxis]
         error = np.take_along_axis(others, best, axis=0)[0]
-        most = last_value * FORESEEN_NUMERATOR // FORESEEN_DENOMINATOR
+        most = last_value.astype(SMALL) * FORESEEN_NUMERATOR // FORESEEN_DENOMINATOR
         has = (error < most) | ((error == most) & (last_value > 0))
         ago = self.columns[::-1]
         wanted = np.where(has, np.take_along_axis(ago[LAG_MIN - 1 :], best, axis=0)[0], 0)
@@ -181,20 +194,31 @@ class History:
         if not len(values):
             return zeros(count)
         if self.of_row is None:
-            return values
+            return values.astype(SMALL, copy=False)
         spread = zeros(count)
         spread[self.of_row] = values
         return spread
 
 
-def _table(rounds: int, rows: int) -> Ints:
-    return np.zeros((rounds, rows), dtype=SMALL)
+def _table(rounds: int, rows: int, kind: Kind = SMALL) -> Ints:
+    return np.zeros((rounds, rows), dtype=kind)
+
+
+def _kind_for(demands: Ints) -> Kind:
+    return _NARROW if demands.max(initial=0) <= _NARROW_MAX else SMALL
+
+
+def _widened(columns: Ints, errors: Ints, demands: Ints) -> tuple[Ints, Ints]:
+    """Return the tables as they are, or with wider numbers where these demands need them."""
+    if columns.dtype == _NARROW and _kind_for(demands) != _NARROW:
+        return columns.astype(SMALL), errors.astype(SMALL)
+    return columns, errors
 
 
 def _picked(table: Ints, rows: Ints) -> Ints:
     """Return these rows of each line of a table; nothing for row -1."""
     if not table.shape[1]:
-        return _table(len(table), len(rows))
+        return _table(len(table), len(rows), table.dtype)
     chosen: Ints = table.take(rows, axis=1)
     chosen[:, rows < 0] = 0
     return chosen
@@ -209,7 +233,7 @@ def _errors(columns: Ints, first_lag: int) -> Ints:
     """Return the summed errors of the proven rounds, from a lag on to the last that they reach."""
     rounds, rows = columns.shape
     lags = range(first_lag, min(LAG_MAX, rounds - PROVEN_ROUNDS) + 1)
-    errors = _table(len(lags), rows)
+    errors = _table(len(lags), rows, columns.dtype)
     for line, lag in enumerate(lags):
         proven, before = columns[-PROVEN_ROUNDS:], columns[-PROVEN_ROUNDS - lag : rounds - lag]
         errors[line] = _distance(proven, before).sum(axis=0)

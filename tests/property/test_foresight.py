@@ -232,3 +232,14 @@ def test_a_stored_form_that_is_not_known_is_forgotten(data: object) -> None:
     memory = Memory.from_json(data)
     assert all(known.members == () for known in memory.trails.values())
     stored(memory)
+
+
+@pytest.mark.parametrize("demand", [2**31 // PROVEN_ROUNDS - 1, 2**31, 10**12], ids=str)
+def test_demands_of_any_size_join_a_past_of_small_ones(demand: int) -> None:
+    small = history_of([timer, noise], 100)
+    joined = small.only(ints([0])).only(ints([0, 1]), ints([5, demand]))
+    assert joined.rows(2)[1][1][-1] == demand
+    assert joined.errors[:, 1].tolist() == [demand] * LAG_MAX
+    for number in range(PROVEN_ROUNDS):  # every difference is as large as can be
+        small = small.noted(ints([number % 2 * demand, demand - number % 2 * demand]))
+        assert_same_as_rebuilt(small, 2)
