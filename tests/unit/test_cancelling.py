@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 
 import pytest
 
-from balancer.adapters.kafka.calls import bounded
+from balancer.adapters.kafka.calls import bounded, looked_at
 from balancer.adapters.postgres.calls import translated
 from balancer.app import agenda, catalogue
 from balancer.app.cancelling import ended, is_cancelled
@@ -64,6 +65,27 @@ async def test_a_call_that_takes_too_long_is_a_fault_of_kafka() -> None:
     with pytest.raises(UnavailableError, match="TimeoutError"):
         async with bounded("be read", 0.001):
             await asyncio.Event().wait()
+
+
+async def test_a_commit_that_was_given_up_and_fails_later_is_no_crash() -> None:
+    told: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    may_fail = asyncio.Event()
+
+    async def commit(offset: int) -> None:
+        await may_fail.wait()
+        raise ConnectionError(offset)
+
+    began = looked_at(commit)(7)
+    with pytest.raises(UnavailableError, match="could not take a commit"):
+        async with bounded("take a commit", 0.001):
+            await asyncio.shield(began)
+    may_fail.set()
+    await asyncio.wait([began])
+    del began
+    gc.collect()
+    await asyncio.sleep(0)
+    assert told == []
 
 
 async def test_a_round_that_a_driver_cancels_has_crashed_and_is_run_again(

@@ -6,8 +6,9 @@ Knows nothing of what is called.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from typing import Any
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import ConsumerStoppedError, KafkaError
@@ -35,8 +36,29 @@ async def bounded(what: str, seconds: float) -> AsyncIterator[None]:
         raise UnavailableError(f"Kafka could not {what}: {error!r}") from error
 
 
+def looked_at(call: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., asyncio.Task[Any]]:
+    """Return ``call`` as one whose failure is no news where nobody waits for it any more."""
+
+    def begin(*given: Any) -> asyncio.Task[Any]:
+        task = asyncio.ensure_future(call(*given))
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return task
+
+    return begin
+
+
 class Consumer(AIOKafkaConsumer):  # type: ignore[misc]  # the client has no types
-    """Stops also while a fetch fails, where the client lets that one's cancellation through."""
+    """Stops also while a fetch fails, where the client lets that one's cancellation through.
+
+    A commit that was given up goes on in the client; that it fails later is not told as a crash.
+    """
+
+    async def start(self) -> None:
+        """Join the group."""
+        await super().start()
+        commit = getattr(self._coordinator, "_do_commit_offsets", None)
+        if commit is not None:
+            self._coordinator._do_commit_offsets = looked_at(commit)  # noqa: SLF001
 
     async def stop(self) -> None:
         """Leave the group and close all connections."""
