@@ -12,7 +12,7 @@ from typing import Final, Self
 
 import asyncpg
 
-from balancer.adapters.postgres import rows, storing
+from balancer.adapters.postgres import rows
 from balancer.adapters.postgres.calls import CONNECT_SECONDS, affected, translated
 from balancer.adapters.postgres.history import PostgresHistory
 from balancer.adapters.postgres.schema import check_schema, connecting
@@ -31,6 +31,8 @@ from balancer.ports import (
 
 COPY_ROWS: Final = 2_000
 """So many rows at once are worth temporary tables and COPY."""
+
+Kinds = Mapping[str, rows.Rows]
 
 COMMAND_SECONDS: Final = 30
 CLOSE_SECONDS: Final = 1
@@ -79,7 +81,7 @@ class PostgresRepository(PostgresHistory):
         """See the port."""
         usage, given = rows.usage_rows(batches)
         recorded = await self._recorded_epochs(batches)
-        kinds: storing.Kinds = {
+        kinds: Kinds = {
             "member": rows.member_rows(batches),
             "acknowledgement": rows.acknowledgement_rows(batches, recorded),
             "usage": usage,
@@ -89,7 +91,7 @@ class PostgresRepository(PostgresHistory):
             if self._may_copy and sum(map(len, kinds.values())) >= COPY_ROWS:
                 written = await self._stored_by_copy(kinds)
             if written is None:
-                written = await self._store(kinds, storing.given)
+                written = await self._store(kinds, by_copy=False)
         return StoredCounts(written=written, stale=given - written)
 
     async def _recorded_epochs(self, batches: Sequence[AcceptedBatch]) -> Mapping[int, int]:
@@ -103,23 +105,38 @@ class PostgresRepository(PostgresHistory):
         found = await self._rows("tell recorded epochs", "recorded_epochs", sorted(shards))
         return {row["shard"]: row["epoch"] for row in found}
 
-    async def _stored_by_copy(self, kinds: storing.Kinds) -> int | None:
+    async def _stored_by_copy(self, kinds: Kinds) -> int | None:
         """Store by COPY, which takes half the time; None where that is not possible."""
         try:
-            return await self._store(kinds, storing.copied)
+            return await self._store(kinds, by_copy=True)
         except asyncpg.InsufficientPrivilegeError:
             self._may_copy = False  # the role may create no temporary table
         except (asyncpg.DataError, ValueError, TypeError, OverflowError):
             pass  # a value is at fault: the other way says so in the known words
         return None
 
-    async def _store(self, kinds: storing.Kinds, store: storing.Store) -> int:
-        """Store in one transaction; return how many accounts were written."""
+    async def _store(self, kinds: Kinds, *, by_copy: bool) -> int:
+        """Store the kinds of rows in their order; return how many accounts were written."""
+        written = dict.fromkeys(kinds, 0)
         async with (
             self._pool.acquire(timeout=CONNECT_SECONDS) as connection,
             connection.transaction(),
         ):
-            return await store(connection, kinds)
+            if by_copy:
+                await connection.execute(STATEMENTS["create_incoming"])
+            for kind, found in kinds.items():
+                if not found:
+                    continue
+                upsert = STATEMENTS[f"upsert_{kind}"]
+                if by_copy:
+                    await connection.copy_records_to_table(f"incoming_{kind}", records=found)
+                    status = await connection.execute(upsert)
+                else:
+                    given = STATEMENTS[f"given_{kind}"]
+                    arguments = rows.columns(found, len(found[0]))
+                    status = await connection.execute(f"{given}\n{upsert}", *arguments)
+                written[kind] = affected(status)
+        return written["usage"]
 
     async def load_shard(
         self, shard: int, destinations: Sequence[str], *, now_ms: int, ttl_ms: int, keep_ms: int
