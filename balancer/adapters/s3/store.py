@@ -197,7 +197,7 @@ class S3DocumentStore:
         try:
             # As columns: entries of their own would take some ten times the memory.
             document = await self._call(
-                partial(decode_document, found.body, gather=EntryColumns.of)
+                partial(decode_document, found.body, gather=partial(EntryColumns.of, known={}))
             )
         except WireError:
             return None
