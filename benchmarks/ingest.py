@@ -2,11 +2,12 @@
 
 Decides the fleet, and what is compared: the service's own reading, decoding, checking and storing
 of reports that wait in Kafka, in one process, with both servers on the same cores. Beside it, on
-the same server: the bare COPY of the same accounts into a table without a key, which nothing can
-beat; and the service's storing of some reports (accounts, members, acknowledgements, in one
-transaction) beside a straightforward ``executemany`` upsert of the same rows. Each round every
-member reports anew, as it does each minute, so that every row is updated. A tuple is one member's
-account for one destination; members and what they acknowledge are stored beside it, not counted.
+the same servers: a plain consumer of the same reports; the bare COPY of the same accounts into a
+table without a key, which nothing can beat; and the service's storing of some reports (accounts,
+members, acknowledgements), two pieces at once as it does and one by itself, beside a
+straightforward ``executemany`` upsert of the same rows. Each round every member reports anew, as it
+does each minute, so that every row is updated. A tuple is one member's account for one destination;
+members and what they acknowledge are stored beside it, not counted.
 
 ``--minutes`` goes on for so long, to see that memory stays flat. ``--table`` leaves Kafka out and
 stores round after round, to see that updates stay in their pages and tables do not grow.
@@ -43,7 +44,7 @@ from balancer.app.ingest import Ingest
 from balancer.commands.process import prepare_process
 from balancer.embedded import EmbeddedStack
 from balancer.ports import AcceptedBatch, UsageRecord
-from benchmarks.ingest_peer import UPSERTS
+from benchmarks.ingest_peer import UPSERTS, consume, create_tables
 from worker_sdk.wire.pointer import shard_of
 from worker_sdk.wire.usage import MemberState, UsageBatch, UsageTuple, encode_batch
 
@@ -169,6 +170,7 @@ class Rates:
     ingest: float
     own_cpu_us: float
     servers_cpu_us: float
+    peer: float
     copy: float
     store: float
     single: float
@@ -216,9 +218,9 @@ class Bench:
         stop.set()
         await running
         rate = stored / (last - first)
-        return Rates(
-            rate, own_cpu / stored * 1e6, servers_cpu / stored * 1e6, *await self.bare(number)
-        )
+        peer = await consume(self.kafka, self.sql, wanted)
+        cpu = own_cpu / stored * 1e6, servers_cpu / stored * 1e6
+        return Rates(rate, *cpu, peer, *await self.bare(number))
 
     async def bare(self, number: int) -> tuple[float, float, float, float]:
         """Return accounts a second: of COPY, of our storing, and of ``executemany`` upserts.
@@ -301,6 +303,7 @@ async def measure(options: argparse.Namespace) -> None:
         if options.table:
             await table_rounds(bench, options.rounds)
             return
+        await create_tables(sql)
         await ensure_topics(kafka, partitions=PARTITIONS, retention_ms=3_600_000)
         print(f"seed {SEED}; {options.hosts} hosts x {DESTINATIONS} destinations a round")
         await rounds(bench, options.rounds, options.minutes)
@@ -330,6 +333,7 @@ async def rounds(bench: Bench, count: int, minutes: float) -> None:
         "round",
         "tuples/s",
         "of COPY",
+        "x consumer",
         "two x many",
         "one x many",
         "own us/tuple",
@@ -349,6 +353,7 @@ async def rounds(bench: Bench, count: int, minutes: float) -> None:
             len(measured),
             f"{rates.ingest:.0f}",
             f"{rates.ingest / rates.copy:.2f}",
+            f"{rates.ingest / rates.peer:.1f}",
             f"{rates.store / rates.many:.1f}",
             f"{rates.single / rates.many:.1f}",
             f"{rates.own_cpu_us:.1f}",
@@ -358,15 +363,20 @@ async def rounds(bench: Bench, count: int, minutes: float) -> None:
             f"{process.memory_info().rss / 1e6:.0f}",
         )
         print(*(f"{value:>13}" for value in values), flush=True)
-    later = measured[1:] or measured
-    ingest = median(rates.ingest for rates in later)
-    of_copy = median(rates.ingest / rates.copy for rates in later)
-    times = median(rates.store / rates.many for rates in later)
-    single = median(rates.single / rates.many for rates in later)
+    tell(measured[1:] or measured)
+
+
+def tell(measured: Sequence[Rates]) -> None:
+    """Print what it comes to: medians, each ratio of two figures of one round."""
+    rates = [each.ingest for each in measured]
+    of_copy = median(each.ingest / each.copy for each in measured)
+    of_peer = median(each.ingest / each.peer for each in measured)
+    two = median(each.store / each.many for each in measured)
+    one = median(each.single / each.many for each in measured)
     print(
-        f"median from the second round on: {ingest:.0f} tuples/s (best "
-        f"{max(rates.ingest for rates in later):.0f}), {of_copy:.2f} of COPY; storing alone is "
-        f"{times:.1f} x executemany, {single:.1f} x with one piece at a time"
+        f"median from the second round on: {median(rates):.0f} tuples/s (best {max(rates):.0f}), "
+        f"{of_copy:.2f} of COPY, {of_peer:.1f} x a plain consumer; storing alone is {two:.1f} x "
+        f"executemany, {one:.1f} x with one piece at a time"
     )
 
 

@@ -1,12 +1,27 @@
-"""What somebody would write first to store reports: an upsert a row, by ``executemany``.
+"""What somebody would write first: reports are read and stored, an upsert a row by ``executemany``.
 
-Decides nothing. Each keeps what is newer, as the service does; a goodbye, and an epoch that nobody
-has published, it takes as they come, which costs less.
+Decides nothing. Each upsert keeps what is newer, as the service does; a goodbye, and an epoch that
+nobody has published, it takes as they come, which costs less. The consumer reads and decodes with
+the service's own parts, and stores each read in one transaction before it reads on.
 """
 
 from __future__ import annotations
 
-from typing import Final
+import asyncio
+import time
+from dataclasses import replace
+from typing import Any, Final
+
+import asyncpg
+
+from balancer.adapters.kafka.compression import decode_record
+from balancer.adapters.kafka.config import KafkaConfig
+from balancer.adapters.kafka.usage_log import KafkaUsageLog
+
+READ_MOST: Final = 2_000
+WAIT_MS: Final = 200
+WAIT_SECONDS: Final = 300
+TABLES: Final = ("member", "acknowledgement", "usage")
 
 UPSERTS: Final = (
     """
@@ -35,3 +50,46 @@ UPSERTS: Final = (
     """,
 )
 """Of members, of what they acknowledge, of accounts: the order in which the service stores, too."""
+
+
+async def create_tables(sql: asyncpg.Connection[asyncpg.Record]) -> None:
+    """Create the consumer's own tables, each like the service's in every respect."""
+    for name in TABLES:
+        await sql.execute(f"CREATE TABLE peer_{name} (LIKE permit_{name} INCLUDING ALL)")
+        await sql.execute(f"ALTER TABLE peer_{name} SET (fillfactor = 50)")
+
+
+async def consume(
+    kafka: KafkaConfig, sql: asyncpg.Connection[asyncpg.Record], wanted: int
+) -> float:
+    """Read and store until so many accounts are stored; return accounts a second."""
+    log = KafkaUsageLog(replace(kafka, group_id="peer"))
+    await log.start()
+    stored, began = 0, 0.0
+    try:
+        async with asyncio.timeout(WAIT_SECONDS):
+            while stored < wanted:
+                records = await log.read(max_records=READ_MOST, wait_ms=WAIT_MS)
+                began = began or time.perf_counter() if records else began
+                kinds: dict[str, list[tuple[Any, ...]]] = {name: [] for name in TABLES}
+                for record in records:
+                    decoded = decode_record(record)
+                    if decoded is None:
+                        continue
+                    batch, seen_ms = decoded.batch, time.time_ns() // 1_000_000
+                    member = (batch.host, batch.instance)
+                    kinds["member"].append(
+                        (*member, batch.group, batch.sent_at_ms, seen_ms, None, "{}")
+                    )
+                    for shard, epoch in batch.epochs.items():
+                        kinds["acknowledgement"].append((*member, shard, epoch, seen_ms, epoch))
+                    for entry in batch.tuples:
+                        kinds["usage"].append((*entry, *member, seen_ms))
+                async with sql.transaction():
+                    for upsert, rows in zip(UPSERTS, kinds.values(), strict=True):
+                        await sql.executemany(upsert.replace("permit_", "peer_"), rows)
+                await log.commit(records)
+                stored += len(kinds["usage"])
+            return stored / (time.perf_counter() - began)
+    finally:
+        await log.stop()
