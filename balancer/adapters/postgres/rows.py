@@ -148,7 +148,7 @@ def to_member(row: Iterable[Any]) -> MemberRecord:
 
 
 def to_usages(rows: Iterable[tuple[Any, ...]]) -> UsageTable:
-    """Return accounts from a row a destination.
+    """Return accounts from a row a destination: its name, hosts and instances in lines, numbers.
 
     A member is one value in all of them, and its names are those of the round before: what is
     planned looks members up time and again, and the same name is found sooner than an equal one.
@@ -156,10 +156,13 @@ def to_usages(rows: Iterable[tuple[Any, ...]]) -> UsageTable:
     known: dict[Member, Member] = {}
     parts = {}
     for name, hosts, instances, packed in rows:
-        pairs = list(zip(hosts, instances, strict=True))
-        for host, instance in filterfalse(known.__contains__, pairs):
-            known[host, instance] = intern(host), intern(instance)
-        members = list(map(known.__getitem__, pairs))
+        pairs = list(zip(hosts.split("\n"), instances.split("\n"), strict=True))
+        try:
+            members = list(map(known.__getitem__, pairs))
+        except KeyError:
+            for host, instance in filterfalse(known.__contains__, pairs):
+                known[host, instance] = intern(host), intern(instance)
+            members = list(map(known.__getitem__, pairs))
         numbers = np.frombuffer(packed, dtype=">i8").reshape(len(members), len(NUMBERS))
         parts[name] = UsageColumns(name, members, numbers.T.astype(SMALL, order="C"))
     return UsageTable(parts)
