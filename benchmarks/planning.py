@@ -1,7 +1,7 @@
 """``python -m benchmarks.planning``: what a round's planning costs, by members and destinations.
 
-Decides the sizes and what is compared: each round beside the bare making of as many entries, which
-no planner that names them can go below. A round is planned as a fleet's usual one is: the accounts
+Decides the sizes and what is compared: each round beside the bare making of as many entries one by
+one, which tells how fast the machine is that day; a plan makes none of them. A round is planned as a fleet's usual one is: the accounts
 are columns, as the repository reads them; there is a memory of full length,
 and the documents of the rounds before, of which nearly everybody has acknowledged the newest; in
 each round some members have said goodbye and others come. Half of the destinations are asked for
