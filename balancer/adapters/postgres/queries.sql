@@ -1,22 +1,13 @@
 -- name: create_incoming
 -- Where a large piece is copied to: one connection's, for one transaction. The upserts below read
--- these tables, or what "given_..." and "missing_..." put in their place under the same names.
--- Renewing takes its rows in their order, one look at the key each: whatever the planner believes
--- of the tables, and so that two who renew the same rows wait for one another and never in a ring.
+-- these tables, or what the statements "given_..." put in their place under the same names.
 CREATE TEMPORARY TABLE incoming_member (host text COLLATE "C", instance text COLLATE "C", group_name text,
     instant_ms bigint, seen_ms bigint, left_ms bigint, spent jsonb) ON COMMIT DROP;
 CREATE TEMPORARY TABLE incoming_acknowledgement (host text COLLATE "C", instance text COLLATE "C",
-    shard integer, epoch bigint, acknowledged_ms bigint, told_epoch bigint, place integer) ON COMMIT DROP;
+    shard integer, epoch bigint, acknowledged_ms bigint, told_epoch bigint) ON COMMIT DROP;
 CREATE TEMPORARY TABLE incoming_usage (destination text COLLATE "C", from_ms bigint, instant_ms bigint,
     epoch bigint, granted bigint, used bigint, denied bigint, starved_ms bigint, busy_ms bigint,
-    host text COLLATE "C", instance text COLLATE "C", seen_ms bigint, place integer) ON COMMIT DROP;
-SET LOCAL enable_nestloop = on;
-SET LOCAL enable_indexscan = on;
-SET LOCAL enable_hashjoin = off;
-SET LOCAL enable_mergejoin = off;
-SET LOCAL enable_seqscan = off;
-SET LOCAL enable_bitmapscan = off;
-SET LOCAL jit = off;
+    host text COLLATE "C", instance text COLLATE "C", seen_ms bigint) ON COMMIT DROP;
 
 -- name: given_member
 -- A small piece: a column an argument.
@@ -30,10 +21,9 @@ WITH incoming_acknowledgement(host, instance, shard, epoch, acknowledged_ms, tol
 
 -- name: given_usage
 -- A small piece: a column an argument.
-WITH incoming_usage(destination, from_ms, instant_ms, epoch, granted, used, denied, starved_ms, busy_ms,
-    host, instance, seen_ms) AS (
-    SELECT * FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[],
-        $7::bigint[], $8::bigint[], $9::bigint[], $10::text[], $11::text[], $12::bigint[]));
+WITH incoming_usage AS (SELECT * FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[],
+    $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::text[], $11::text[],
+    $12::bigint[]));
 
 -- name: upsert_member
 -- Keep each member's newest batch; a goodbye is final, and a redelivery never lengthens a life.
@@ -48,30 +38,6 @@ WHERE stored.left_ms IS NULL AND (excluded.left_ms IS NOT NULL OR stored.instant
 -- The newest epoch on record of some shards: no larger one that a report names is believed.
 SELECT shard, epoch FROM permit_lease WHERE shard = ANY($1::integer[]);
 
--- name: renew_acknowledgement
--- What most of a large piece needs, at half of what the upsert costs, which locks each row first.
--- Returns the places of the rows that are done.
-WITH renewed AS (
-    UPDATE permit_acknowledgement AS stored
-    SET epoch = greatest(stored.epoch, given.epoch),
-        acknowledged_ms = CASE WHEN stored.epoch < given.epoch THEN given.acknowledged_ms
-            ELSE stored.acknowledged_ms END,
-        told_epoch = greatest(stored.told_epoch, given.told_epoch)
-    FROM incoming_acknowledgement AS given
-    WHERE stored.host = given.host AND stored.instance = given.instance AND stored.shard = given.shard
-        AND (stored.epoch < given.epoch OR stored.told_epoch < given.told_epoch)
-    RETURNING given.place)
-SELECT array_agg(place) FROM renewed;
-
--- name: missing_acknowledgement
--- What renewing left: nobody's so far, or not larger than what is stored, which stays as it is.
-WITH incoming_acknowledgement AS (
-    SELECT * FROM incoming_acknowledgement AS given
-    WHERE given.place = ANY($1::integer[]) AND NOT EXISTS (
-        SELECT FROM permit_acknowledgement AS known
-        WHERE known.host = given.host AND known.instance = given.instance AND known.shard = given.shard
-            AND known.epoch >= given.epoch AND known.told_epoch >= given.told_epoch));
-
 -- name: upsert_acknowledgement
 -- Believed is the largest epoch that was on record when its report came, with the instant of its
 -- first sight: no false one takes the place of a true one. What was told is kept beside it.
@@ -84,36 +50,11 @@ SET epoch = greatest(stored.epoch, excluded.epoch),
     told_epoch = greatest(stored.told_epoch, excluded.told_epoch)
 WHERE stored.epoch < excluded.epoch OR stored.told_epoch < excluded.told_epoch;
 
--- name: renew_usage
--- What most of a large piece needs, cheaper than the upsert, which locks each row before it writes
--- it. Returns the places of the rows that are done.
-WITH renewed AS (
-    UPDATE permit_usage AS stored
-    SET from_ms = given.from_ms, instant_ms = given.instant_ms, epoch = given.epoch,
-        granted = given.granted, used = given.used, denied = given.denied,
-        starved_ms = given.starved_ms, busy_ms = given.busy_ms, seen_ms = given.seen_ms
-    FROM incoming_usage AS given
-    WHERE stored.destination = given.destination AND stored.host = given.host
-        AND stored.instance = given.instance AND stored.instant_ms < given.instant_ms
-    RETURNING given.place)
-SELECT array_agg(place) FROM renewed;
-
--- name: missing_usage
--- What renewing left: nobody's so far, or not newer than what is stored, which stays as it is.
-WITH incoming_usage AS (
-    SELECT * FROM incoming_usage AS given
-    WHERE given.place = ANY($1::integer[]) AND NOT EXISTS (
-        SELECT FROM permit_usage AS known
-        WHERE known.destination = given.destination AND known.host = given.host
-            AND known.instance = given.instance AND known.instant_ms >= given.instant_ms));
-
 -- name: upsert_usage
 -- Write an account only where the stored instant is older; equal instants change nothing.
 INSERT INTO permit_usage AS stored (destination, from_ms, instant_ms, epoch, granted, used, denied,
     starved_ms, busy_ms, host, instance, seen_ms)
-SELECT destination, from_ms, instant_ms, epoch, granted, used, denied, starved_ms, busy_ms, host, instance,
-    seen_ms
-FROM incoming_usage
+SELECT * FROM incoming_usage
 ON CONFLICT (destination, host, instance) DO UPDATE
 SET from_ms = excluded.from_ms, instant_ms = excluded.instant_ms, epoch = excluded.epoch,
     granted = excluded.granted, used = excluded.used, denied = excluded.denied,
