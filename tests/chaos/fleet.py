@@ -6,6 +6,7 @@ is the embedded one, with ``PERMIT_TEST_KAFKA=apache`` Apache Kafka instead.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import signal
@@ -19,9 +20,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
+from botocore.exceptions import BotoCoreError, ClientError
+
 from balancer.embedded import EmbeddedStack, KafkaPart, KafkaServer, S3Part
 from tests.support.apache_kafka import ApacheKafka
 from tests.support.fault_proxy import Fault, FaultProxy
+from tests.support.real_clients import s3_client
 from tests.support.served import ROOT, STOP_SECONDS, Server, environment, run_command, serving
 from tests.support.servers import brokers_to_test, silent
 from tests.support.small_disk import SmallDisk
@@ -36,6 +40,7 @@ POLL_SECONDS = 0.1
 TAKEN_OVER_SECONDS = 15.0
 SERVED_SECONDS = 30.0
 VALID_SECONDS = 3 * WINDOW_SECONDS
+NOTICED_SECONDS = 150.0
 
 
 @dataclass
@@ -77,6 +82,23 @@ class Fleet:
     def step_clock(self, balancer: Server, seconds: float) -> None:
         """Let a balancer's clock be wrong by so much."""
         self.clocks[self.balancers.index(balancer)].write_text(str(seconds))
+
+    def make_room(self, part: str) -> None:
+        """Give a part's disk room again, and wait until it writes there.
+
+        It is started if it has died of it. SeaweedFS looks only once a minute whether there is
+        room; what the balancer needs after that is what is of interest.
+        """
+        self.disks[part].make_room()
+        self.stack.parts[part].start()
+        if part == "s3":
+            self.wait(self._s3_writes, "written to by S3", NOTICED_SECONDS)
+
+    def _s3_writes(self) -> bool:
+        with contextlib.suppress(ClientError, BotoCoreError):
+            s3_client(self.stack.s3).put_object(Bucket=self.stack.s3.bucket, Key="room", Body=b"1")
+            return True
+        return False
 
     def start_worker(self, host: str) -> None:
         """Start a worker; its file goes on where there is one."""

@@ -74,16 +74,11 @@ def worker(fleet: Fleet, rng: random.Random) -> tuple[str, Undo]:
 def disk(fleet: Fleet, rng: random.Random) -> tuple[str, Undo]:
     part = rng.choice(sorted(fleet.disks))
     fleet.disks[part].fill()
-
-    def undo() -> None:
-        fleet.disks[part].make_room()
-        fleet.stack.parts[part].start()  # it may have died of it
-
-    return f"the disk of {part} is full", undo
+    return f"the disk of {part} is full", lambda: fleet.make_room(part)
 
 
 @pytest.mark.long
-@pytest.mark.timeout(SECONDS + 600)
+@pytest.mark.timeout(2 * SECONDS + 600)
 def test_any_faults_in_any_order_and_two_at_once_are_survived(fleet: Fleet) -> None:
     rng = random.Random(SEED)
     say(f"CHAOS_SEED={SEED} CHAOS_SECONDS={SECONDS:g}")
@@ -91,7 +86,7 @@ def test_any_faults_in_any_order_and_two_at_once_are_survived(fleet: Fleet) -> N
     end = time.monotonic() + SECONDS
     while time.monotonic() < end:
         undone: list[Undo] = []
-        # A full disk first, so that it has room before a server is started.
+        # A full disk is undone last: a server of it that is paused would write nothing.
         kinds = rng.sample(every_kind, rng.choice([1, 1, 2]))
         try:
             for kind in sorted(kinds, key=lambda kind: kind is not disk):
@@ -101,7 +96,9 @@ def test_any_faults_in_any_order_and_two_at_once_are_survived(fleet: Fleet) -> N
                 time.sleep(rng.uniform(0, WINDOW_SECONDS))
             time.sleep(rng.uniform(WINDOW_SECONDS, FAULT_SECONDS))
         finally:
-            for undo in undone:
+            for full in fleet.disks.values():
+                full.make_room()
+            for undo in reversed(undone):
                 undo()
         took = fleet.await_service(RECOVERED_SECONDS)
         say(f"{time.monotonic() - end + SECONDS:7.1f} s: served again after {took:.1f} s")
