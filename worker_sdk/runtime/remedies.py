@@ -45,6 +45,7 @@ class Lookout:
         self._is_listed = False
         self._is_heard_of = False
         self._round = Round()
+        self._paced_names = frozenset(options.destinations[:PACED_MAX])
         self._told: tuple[int, bool] | None = None
         self._is_told_round = False
 
@@ -98,7 +99,10 @@ class Lookout:
         host = engine.host
         head = f"no share of {shown} after {self._patience_ms // 1000} s: "
         reports = f"do the reports arrive ({self._options.reports_to}, as the balancer reads them)?"
-        exists = "is there such a destination (permit-balancer destinations list)?"
+        exists = (
+            "is there such a destination, with a capacity above 0 "
+            "(permit-balancer destinations list)?"
+        )
         if why == "nothing" and place.startswith("http"):
             asks = (
                 f"knows the host {host!r} and has no share for it; {exists}"
@@ -118,7 +122,9 @@ class Lookout:
     # -- the round's length
 
     def _paced(self, reading: Reading) -> list[Advice]:
-        for share in sorted(reading.shares, key=lambda share: share.epoch):
+        # A document of the bucket has shares of every destination there is.
+        own = [share for share in reading.shares if share.terms.destination in self._paced_names]
+        for share in sorted(own, key=lambda share: share.epoch):
             self._round.note(share)
         found = self._round.seconds
         if reading.round_seconds is not None:
@@ -171,7 +177,7 @@ class Round:
         terms = share.terms
         name = terms.destination
         epoch, until_window = self._last.get(name, (0, -1))
-        if share.epoch <= epoch or (name not in self._last and len(self._last) >= PACED_MAX):
+        if share.epoch <= epoch:
             return
         self._last[name] = (share.epoch, terms.until_window)
         if terms.until_window == until_window:
