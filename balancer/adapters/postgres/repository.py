@@ -155,10 +155,13 @@ class PostgresRepository(PostgresHistory):
             largest = await connection.fetchval(
                 STATEMENTS["largest_reported_epoch"], shard, largest_epoch_by(now_ms)
             )
-        return ShardRows(
-            members=tuple(map(rows.to_member, members)),
-            usage=rows.to_usages(map(tuple, usage)),
-            largest_reported_epoch=largest,
+        # On a thread, since many rows take a while in which nobody would be answered.
+        return await asyncio.to_thread(
+            lambda: ShardRows(
+                members=tuple(rows.to_member(tuple(row)) for row in members),
+                usage=rows.to_usages(map(tuple, usage)),
+                largest_reported_epoch=largest,
+            )
         )
 
     async def known_host(self, host: str) -> bool:
