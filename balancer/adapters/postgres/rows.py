@@ -110,24 +110,32 @@ def acknowledgement_rows(batches: Sequence[AcceptedBatch], recorded: Mapping[int
     shard; 0 if none is.
     """
     rows: Rows = []
-    for member, theirs in _by_member(batches):
+    for (host, instance), theirs in _by_member(batches):
+        if len(theirs) == 1:  # as nearly always
+            at_ms = theirs[0].arrived_ms
+            rows += [
+                (host, instance, shard, epoch, at_ms, epoch)
+                if epoch <= recorded.get(shard, 0)
+                else (host, instance, shard, 0, 0, epoch)
+                for shard, epoch in sorted(theirs[0].batch.epochs.items())
+            ]
+            continue
         told: dict[int, list[tuple[int, int]]] = {}
         for accepted in theirs:
-            arrived_ms = accepted.arrived_ms
             for shard, epoch in accepted.batch.epochs.items():
-                told.setdefault(shard, []).append((epoch, arrived_ms))
+                told.setdefault(shard, []).append((epoch, accepted.arrived_ms))
         for shard in sorted(told):
-            seen = told[shard]
-            newest = recorded.get(shard, 0)
-            if len(seen) == 1 and seen[0][0] <= newest:  # as nearly always
-                rows.append((*member, shard, *seen[0], seen[0][0]))
-                continue
-            first: dict[int, int] = {0: 0}
-            for epoch, arrived_ms in seen:
-                first.setdefault(epoch, arrived_ms)
-            believed = max(epoch for epoch in first if epoch <= newest)
-            rows.append((*member, shard, believed, first[believed], max(first)))
+            rows.append((host, instance, shard, *_believed(told[shard], recorded.get(shard, 0))))
     return rows
+
+
+def _believed(told: Sequence[tuple[int, int]], recorded: int) -> tuple[int, int, int]:
+    """Return the epoch believed of those told with their instants, its first sight, the largest."""
+    first = {0: 0}
+    for epoch, arrived_ms in told:
+        first.setdefault(epoch, arrived_ms)
+    believed = max(epoch for epoch in first if epoch <= recorded)
+    return believed, first[believed], max(first)
 
 
 def to_member(row: Iterable[Any]) -> MemberRecord:
