@@ -72,6 +72,7 @@ def plan_destination(
     terms: Terms,
     before: DestinationShares | None,
     accounts: UsageColumns,
+    rows: Rows,
     members: Mapping[Member, MemberRecord],
     oldest: Mapping[Member, int],
     promises: Sequence[Promises],
@@ -87,6 +88,7 @@ def plan_destination(
         terms: of the new line; its capacity is 0 where the destination was removed.
         before: its line in the newest document.
         accounts: live members' newest accounts.
+        rows: of these accounts.
         members: everybody known.
         oldest: the oldest epoch that each may still go by, from the start of these windows on.
         promises: of every unexpired document.
@@ -98,12 +100,12 @@ def plan_destination(
     policy = destination.policy
     entries = EntryColumns.of(() if before is None else before.entries)
     if len(accounts) > DESTINATION_MEMBERS_MAX:
-        standing = Standing.of(Rows.of(accounts.members), entries)
+        standing = Standing.of(rows, entries)
         accounts = accounts.picked(standing.order()[:DESTINATION_MEMBERS_MAX])
-    places = Rows.of(accounts.members)
-    trails, place = known.followed(places)
-    live = places.moved(place, trails.members)
-    accounts = accounts.picked(place, trails.members)
+        rows = Rows.of(accounts.members)
+    trails, row = known.followed(rows)
+    live = rows.moved(row, trails.members)
+    accounts = accounts.picked(row, trails.members)
     standing = Standing.of(live, entries)
     wishes, trails = _wishes(accounts, trails, terms, policy, round_ms, now_ms, notes=notes_demand)
     promised = _promised(terms, promises, oldest, live)
@@ -125,9 +127,7 @@ def plan_destination(
         windows=range(terms.from_window, terms.until_window),
         served_window=trails.served_window,
     )
-    line = _line(terms, standing, layout, safe, promised.gone)
-    if promised.is_full:
-        line = _without_gaps(line, promised.until_ms)
+    line = _line(terms, standing, layout, safe, promised)
     return Outcome(
         line,
         _reasons(terms, accounts, wishes, claims, division, (safe, shadow), trails),
@@ -311,7 +311,7 @@ def _line(
     standing: Standing,
     layout: Layout,
     safe: Ints,
-    gone: Mapping[Member, tuple[int, int]],
+    promised: _Promised,
 ) -> DestinationShares:
     names, order = standing.members, layout.order
     members = [names[row] for row in order.tolist()]
@@ -324,8 +324,9 @@ def _line(
     safe_points = zeros(len(names))
     safe_points[: len(order)] = safe[order]
     entries = EntryColumns(tuple(members), Pieces(start, end, count), safe_points)
-    holds, _ = lay_holds(gone, int(layout.end.max(initial=0)))
-    return DestinationShares(terms, holds, entries)
+    holds, _ = lay_holds(promised.gone, int(layout.end.max(initial=0)))
+    line = DestinationShares(terms, holds, entries)
+    return _without_gaps(line, promised.until_ms) if promised.is_full else line
 
 
 def _without_gaps(line: DestinationShares, until_ms: int) -> DestinationShares:

@@ -32,10 +32,10 @@ class Heard:
     account: Ints
 
     @classmethod
-    def of(cls, entries: Sequence[Entry], accounts: UsageColumns) -> Heard:
-        """Find them in one another."""
+    def of(cls, entries: Sequence[Entry], accounts: UsageColumns, rows: Rows) -> Heard:
+        """Find them in one another; ``rows`` are those of the accounts."""
         columns = EntryColumns.of(entries)
-        return cls(columns, accounts, Rows.of(accounts.members).find(columns.members))
+        return cls(columns, accounts, rows.find(columns.members))
 
     def newcomers(self) -> list[Member]:
         """Return the live members without an entry: who was heard of first comes first."""

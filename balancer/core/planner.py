@@ -28,6 +28,7 @@ from balancer.core.memory import Memory, Trails, bounded
 from balancer.core.model import Destination, MemberRecord, Plan, Policy, RoundKind, Snapshot
 from balancer.core.reasons import ReasonColumns, Reasons
 from balancer.core.reservations import Promises, gives_permits, oldest_epochs
+from balancer.core.rows import Rows
 from balancer.core.usage_columns import UsageColumns, UsageTable
 from worker_sdk.wire.distribution import DestinationShares, Document, Member, Terms
 
@@ -53,6 +54,7 @@ class _Round:
     faults: list[str]
     changed: bool = False
     _oldest: dict[int, dict[Member, int]] = field(default_factory=dict)
+    _rows: Rows = field(default_factory=lambda: Rows.of(()))
 
     def accounts(self, destination: Destination) -> UsageColumns:
         """Return the live members' accounts of a destination."""
@@ -60,6 +62,12 @@ class _Round:
         if found is None or destination.removed:
             return UsageColumns.of(())
         return found.live(self.now_ms - self.snapshot.ttl_ms, self.gone)
+
+    def rows(self, accounts: UsageColumns) -> Rows:
+        """Return the rows of a destination's accounts: the last one's, where they are the same."""
+        if self._rows.members != accounts.members:
+            self._rows = Rows.of(accounts.members)
+        return self._rows
 
     def oldest(self, start_ms: int) -> dict[Member, int]:
         """Return the oldest epoch that members may still go by in windows from ``start_ms`` on."""
@@ -184,7 +192,8 @@ def _early_line(
         work.changed = True
         windows = (present, until_window)
         return _planned(work, destination, before, windows, notes_demand=False)
-    heard = Heard.of(before.entries, work.accounts(destination))
+    accounts = work.accounts(destination)
+    heard = Heard.of(before.entries, accounts, work.rows(accounts))
     first = max(present, before.terms.from_window)
     others = [
         line
@@ -237,11 +246,13 @@ def _planned(
     *,
     notes_demand: bool,
 ) -> DestinationShares:
+    accounts = work.accounts(destination)
     outcome = plan_destination(
         destination,
         terms=_terms(destination, windows),
         before=before,
-        accounts=work.accounts(destination),
+        accounts=accounts,
+        rows=work.rows(accounts),
         members=work.members,
         oldest=work.oldest(windows[0] * destination.window_seconds * 1000),
         promises=work.lineage.promises.get(destination.name, ()),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import repeat
 from operator import attrgetter
 from typing import Final
 
@@ -120,7 +119,7 @@ def reserved_permits(
         start_ms: start of the first window planned.
         window_ms: length of a window.
     """
-    oldest_of_row = ints(map(oldest.get, live.members, repeat(0)))
+    oldest_of_row = live.told(oldest)
     permits = zeros(len(live))
     others: dict[Member, tuple[int, int]] = {}
     last_until_ms = 0

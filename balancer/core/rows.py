@@ -1,18 +1,49 @@
 """Which row of a destination's columns belongs to which member.
 
 Decides nothing. Names are looked up here alone, as seldom as can be: everything else that is done
-to members is done to numbers.
+to members is done to numbers. Where every worker sends to every destination, the same members
+stand in line after line, and whoever were looked up once are not looked up again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import repeat
+from typing import Final
 
 import numpy as np
 
-from balancer.core.columns import Ints, ints, zeros
+from balancer.core.columns import Ints, ints
 from worker_sdk.wire.distribution import Member
+
+_REMEMBERED: Final = 8
+"""So many look-ups are remembered: a destination's trails, and its line in each document."""
+
+
+class Places:
+    """The places of some members in a list of them, and what was asked of them lately."""
+
+    def __init__(self, members: Sequence[Member]) -> None:
+        """Take members, each of which stands there once."""
+        self.members = members
+        self._place_of = dict(zip(members, range(len(members)), strict=True))
+        self._found: list[tuple[Sequence[Member], Ints]] = []
+        self._told: tuple[Mapping[Member, int], Ints] | None = None
+
+    def find(self, members: Sequence[Member]) -> Ints:
+        """Return the place of each of ``members``; -1 for none."""
+        for known, places in self._found:
+            if known is members or known == members:
+                return places
+        places = ints(map(self._place_of.get, members, repeat(-1)))
+        self._found = [(members, places), *self._found[: _REMEMBERED - 1]]
+        return places
+
+    def told(self, numbers: Mapping[Member, int]) -> Ints:
+        """Return what ``numbers`` says of each; 0 where it says nothing."""
+        if self._told is None or self._told[0] is not numbers:
+            self._told = numbers, ints(map(numbers.get, self.members, repeat(0)))
+        return self._told[1]
 
 
 class Rows:
@@ -22,33 +53,32 @@ class Rows:
         members: whose row is which.
     """
 
-    def __init__(
-        self, members: Sequence[Member], place_of: Mapping[Member, int], row_of_place: Ints
-    ) -> None:
-        """Take members and, since they were numbered otherwise before, the row of each number."""
+    def __init__(self, members: Sequence[Member], places: Places, place: Ints) -> None:
+        """Take members, their places in a list, and which place each row has."""
         self.members = members
-        self._place_of = place_of
-        self._row_of_place = np.append(row_of_place, -1)  # so that -1 stays what it is
-        self._found: tuple[Sequence[Member], Ints] = ((), zeros(0))
+        self._places = places
+        self._place = place
+        row_of_place = np.empty(len(place) + 1, dtype=place.dtype)
+        row_of_place[place] = np.arange(len(place))
+        row_of_place[-1] = -1  # where a place of -1 looks
+        self._row_of_place = row_of_place
 
     @classmethod
     def of(cls, members: Sequence[Member]) -> Rows:
         """Return the rows of ``members``, one after another; each stands there once."""
-        count = len(members)
-        return cls(members, dict(zip(members, range(count), strict=True)), np.arange(count))
+        return cls(members, Places(members), np.arange(len(members)))
 
-    def moved(self, place: Ints, members: Sequence[Member]) -> Rows:
-        """Return the rows of the same members after row k has come from ``place[k]``."""
-        row_of_place = np.empty_like(place)
-        row_of_place[place] = np.arange(len(place))
-        return Rows(members, self._place_of, row_of_place)
+    def moved(self, row: Ints, members: Sequence[Member]) -> Rows:
+        """Return the rows of the same members after row k has come from ``row[k]``."""
+        return Rows(members, self._places, self._place[row])
 
     def find(self, members: Sequence[Member]) -> Ints:
         """Return the row of each of ``members``; -1 for none."""
-        if self._found[0] is not members:  # the newest document is asked about twice
-            places = ints(map(self._place_of.get, members, repeat(-1)))
-            self._found = members, self._row_of_place[places]
-        return self._found[1]
+        return np.asarray(self._row_of_place[self._places.find(members)])
+
+    def told(self, numbers: Mapping[Member, int]) -> Ints:
+        """Return what ``numbers`` says of each row's member; 0 where it says nothing."""
+        return np.asarray(self._places.told(numbers)[self._place])
 
     def __len__(self) -> int:
         return len(self.members)
