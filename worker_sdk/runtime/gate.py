@@ -33,6 +33,8 @@ class Gate:
         most: how many may be inside; None for any number.
     """
 
+    __slots__ = ("_destination", "_inside", "_leaving", "_lock", "_most", "_pid", "_waiters")
+
     def __init__(self, destination: str, most: int | None = None) -> None:
         self._destination = destination
         self._lock = make_guard()
