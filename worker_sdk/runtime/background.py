@@ -10,6 +10,7 @@ from worker_sdk.runtime.member import Member
 from worker_sdk.runtime.pacer import Pacer
 from worker_sdk.runtime.reader import Reader
 from worker_sdk.runtime.reporter import Reporter
+from worker_sdk.runtime.shelter import ShelteredSink, ShelteredSource
 from worker_sdk.runtime.timetable import make_timetable
 from worker_sdk.transports.base import ReportSink, ShareSource
 
@@ -30,8 +31,12 @@ class Background:
         self._member = member
         timetable = make_timetable(flush_seconds, member.instance)
         self._pacer = Pacer(member)
-        self._reader = Reader(member, source, timetable, on_shares=self._pacer.call)
-        self._reporter = Reporter(member, sink, timetable, on_loan=self._reader.expect_loan)
+        self._reader = Reader(
+            member, ShelteredSource(source), timetable, on_shares=self._pacer.call
+        )
+        self._reporter = Reporter(
+            member, ShelteredSink(sink), timetable, on_loan=self._reader.expect_loan
+        )
 
     def start(self) -> None:
         """Start the threads.
@@ -51,9 +56,12 @@ class Background:
 
     def close(self, timeout_seconds: float) -> bool:
         """End the work within the time; say whether the goodbye was delivered."""
-        self._pacer.stop()
-        self._reader.stop()
-        return self.await_close(timeout_seconds)
+        try:
+            self._pacer.stop()
+            self._reader.stop()
+        finally:  # Ctrl-C may come anywhere
+            is_delivered = self.await_close(timeout_seconds)
+        return is_delivered
 
     def await_close(self, timeout_seconds: float) -> bool:
         """See a `close` to its end that was interrupted, wherever it was (a second Ctrl-C)."""

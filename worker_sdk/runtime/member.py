@@ -22,7 +22,8 @@ from worker_sdk.runtime.clocks import Clock
 from worker_sdk.runtime.guard import entered, make_guard
 from worker_sdk.runtime.options import Options
 from worker_sdk.runtime.remedies import Lookout
-from worker_sdk.transports.base import Identity, Reading
+from worker_sdk.runtime.shelter import ends_its_greenlet
+from worker_sdk.transports.base import Identity, Reading, names_of
 from worker_sdk.wire.usage import MemberState, UsageBatch
 
 logger: Final = logging.getLogger("worker_sdk")
@@ -344,7 +345,10 @@ class Member:
             self.statistics.failed(what, cause)
 
     def warn(self, cause: str, message: str, *arguments: object) -> None:
-        """Log a warning, at most one a minute for each cause."""
+        """Log a warning, at most one a minute for each cause.
+
+        What the host's log raises is counted: it must end none of the client's threads.
+        """
         now_ms = self.clock.mono_ms()
         with entered(self.lock):
             if cause not in self._warned_at_ms and len(self._warned_at_ms) >= CAUSES_MAX:
@@ -353,4 +357,9 @@ class Member:
             if last_ms is not None and 0 <= now_ms - last_ms < WARNING_MS:
                 return
             self._warned_at_ms[cause] = now_ms
-        logger.warning(message, *arguments)
+        try:
+            logger.warning(message, *arguments)
+        except BaseException as error:
+            if ends_its_greenlet(error):
+                raise
+            self.failed("log", names_of(error))

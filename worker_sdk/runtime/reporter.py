@@ -101,11 +101,13 @@ class Reporter:
         return self._ends_mono is not None
 
     def _run(self) -> None:
-        self._take(self._greet)
-        while not self._is_closing:
-            self._take(self._report_in_turn)
-        self._take(self._say_goodbye)
-        self._ended.set()
+        try:
+            self._take(self._greet)
+            while not self._is_closing:
+                self._take(self._report_in_turn)
+            self._take(self._say_goodbye)
+        finally:
+            self._ended.set()
 
     def _take(self, step: Callable[[], object]) -> None:
         try:
