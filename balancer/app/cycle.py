@@ -137,6 +137,9 @@ class Cycle:
         self._limits = limits
         self._measures = DestinationMeasures(metrics)
         self._history = RoundHistory(repository, clock, metrics, limits.round_ms)
+        # Of several shards at once one is planned while others are read and published: threads that
+        # compute would take turns anyway, and each needs memory meanwhile.
+        self._planning = asyncio.Lock()
 
     def forget(self, shard: int) -> None:
         """Measure nothing of a shard any more: somebody else plans it."""
@@ -177,8 +180,9 @@ class Cycle:
             return await self._waits(desk, happened)
         self._learn(desk, ingest, stored, rows, now_ms)
         snapshot = self._snapshot(desk, kind, stored, destinations, rows, now_ms)
-        planned_ms = self._clock.now_ms()
-        outcome = await asyncio.to_thread(plan, snapshot, desk.memory, planned_ms)
+        async with self._planning:
+            planned_ms = self._clock.now_ms()
+            outcome = await asyncio.to_thread(plan, snapshot, desk.memory, planned_ms)
         if outcome.broken:
             self._metrics.count(catalogue.BROKEN)
             await self._history.keep(replace(happened, outcome="broken", sentence=outcome.sentence))
