@@ -13,7 +13,7 @@ from typing import overload
 
 import numpy as np
 
-from balancer.core.columns import Ints, ints
+from balancer.core.columns import Ints, ints, zeros
 from balancer.core.pieces import Pieces
 from worker_sdk.wire.distribution import Entry, Member
 from worker_sdk.wire.entries import Columns
@@ -39,22 +39,28 @@ class EntryColumns(Sequence[Entry]):
 
     @classmethod
     def of(
-        cls, entries: Iterable[Entry], known: dict[Member, Member] | None = None
+        cls, entries: Iterable[Entry] | Columns, known: dict[Member, Member] | None = None
     ) -> EntryColumns:
         """Return the columns of ``entries``, themselves where they are some.
 
         Args:
-            entries: any.
+            entries: any; `Columns` as they are read.
             known: members, so that one stands only once in many lines; those missing are added.
         """
         if isinstance(entries, EntryColumns):
             return entries
-        listed = list(entries)
-        members = list(map(_member_of, listed))
+        if isinstance(entries, Columns):
+            members, starts, ends, points = entries
+            safe_points = ints(points)
+            pieces = Pieces(ints(starts), ints(ends), zeros(len(members)) + 1)
+        else:
+            listed = list(entries)
+            members = list(map(_member_of, listed))
+            safe_points = ints(map(_safe_points_of, listed))
+            pieces = Pieces.of(list(map(_intervals_of, listed)))
         if known is not None:
             members = list(map(known.setdefault, members, members))
-        intervals = list(map(_intervals_of, listed))
-        return cls(tuple(members), Pieces.of(intervals), ints(map(_safe_points_of, listed)))
+        return cls(tuple(members), pieces, safe_points)
 
     def columns(self) -> Columns | None:
         """Return them as the wire writes them; None where an entry has not just one interval."""

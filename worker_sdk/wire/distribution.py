@@ -10,14 +10,22 @@ epoch speaks for all of them; a destination that a round left alone stands in it
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Final
 
 from worker_sdk.errors import RejectReason, WireError
 from worker_sdk.wire.compression import gunzip_bytes, gzip_bytes
-from worker_sdk.wire.entries import Entry, Heads, Member, decode_entry, entry_lines
+from worker_sdk.wire.entries import (
+    Columns,
+    Entry,
+    Heads,
+    Member,
+    as_values,
+    decode_entry,
+    entry_lines,
+    plain_entries,
+)
 from worker_sdk.wire.limits import (
     DESTINATION_HOLDS_MAX,
     DESTINATION_LINE_MAX_BYTES,
@@ -26,17 +34,12 @@ from worker_sdk.wire.limits import (
     DOCUMENT_DESTINATIONS_MAX,
     DOCUMENT_MAX_BYTES,
     EPOCH_MAX,
-    INSTANT_MAX_MS,
     MEMBER_LINE_MAX_BYTES,
-    PERMITS_MAX,
     SHARDS_MAX,
-    SPAN_MAX_MS,
-    WINDOW_SECONDS_MAX,
     WIRE_VERSION,
 )
 from worker_sdk.wire.shares import POINTS, Interval
 from worker_sdk.wire.strict import (
-    as_bool,
     as_instant_ms,
     as_int,
     as_list,
@@ -47,6 +50,17 @@ from worker_sdk.wire.strict import (
     check_version,
     dump_json,
     parse_json,
+)
+from worker_sdk.wire.terms import (
+    CLOSED,
+    GUARD_MAX_MS,
+    PERMILLE,
+    WINDOW_MAX,
+    OnExpiry,
+    Pacing,
+    Terms,
+    decode_terms,
+    encode_terms,
 )
 
 __all__ = [
@@ -70,66 +84,8 @@ __all__ = [
     "read_own_shares",
 ]
 
-PERMILLE: Final = 1000
-WINDOW_MAX: Final = INSTANT_MAX_MS // 1000
-GUARD_MAX_MS: Final = 60_000
-
 _LEVEL: Final = 1
 """Of compression: the next two take up to twice the time for a file smaller by a thirtieth."""
-
-
-class Pacing(StrEnum):
-    """How a window's permits are released within it."""
-
-    EVEN = "even"
-    WINDOW = "window"
-
-
-@dataclass(frozen=True, slots=True)
-class OnExpiry:
-    """What a member may do once its newest document has expired.
-
-    ``permille`` of its safe points for ``for_ms`` more; 0 and 0 mean closed.
-    """
-
-    permille: int = 0
-    for_ms: int = 0
-
-
-CLOSED: Final = OnExpiry()
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """What a document says of a destination as a whole.
-
-    Attributes:
-        destination: its name.
-        capacity: permits a window for all members together.
-        window_seconds: length of its windows.
-        from_window: first window covered.
-        until_window: first window no longer covered.
-        on_expiry: what remains after the document's validity.
-        guard_ms: nothing is granted so near a window's edge.
-        pacing: release of permits within a window.
-        enforce: False lets everything pass and only counts (a trial).
-        lends: points may be had within the window by reporting that one has run out.
-    """
-
-    destination: str
-    capacity: int
-    window_seconds: int
-    from_window: int
-    until_window: int
-    on_expiry: OnExpiry = CLOSED
-    guard_ms: int = 250
-    pacing: Pacing = Pacing.EVEN
-    enforce: bool = True
-    lends: bool = False
-
-    def covers(self, window: int) -> bool:
-        """Say whether ``window`` is covered."""
-        return self.from_window <= window < self.until_window
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,60 +183,6 @@ def _document_parts(document: Document) -> Iterator[bytes]:
         yield as_utf8(entry_lines(shares.entries, heads))
 
 
-def encode_terms(terms: Terms) -> dict[str, object]:
-    """Return the keys that files and HTTP answers have in common, without the name."""
-    rule = terms.on_expiry
-    late = "closed" if rule == CLOSED else {"permille": rule.permille, "for_ms": rule.for_ms}
-    return {
-        "capacity": terms.capacity,
-        "window_seconds": terms.window_seconds,
-        "from_window": terms.from_window,
-        "until_window": terms.until_window,
-        "on_expiry": late,
-        "guard_ms": terms.guard_ms,
-        "pacing": terms.pacing.value,
-        "enforce": terms.enforce,
-        **({"lends": True} if terms.lends else {}),
-    }
-
-
-def decode_terms(value: object, destination: str) -> Terms:
-    """Return the terms of ``destination`` from the keys of `encode_terms`; others are ignored.
-
-    Raises:
-        WireError: where a key is missing or wrong.
-    """
-    line = as_object(value, "a destination")
-    seconds = as_int(line.get("window_seconds"), "window_seconds", least=1, most=WINDOW_SECONDS_MAX)
-    first = as_int(line.get("from_window"), "from_window", least=0, most=WINDOW_MAX)
-    until = as_int(line.get("until_window"), "until_window", least=first, most=WINDOW_MAX)
-    pacing = line.get("pacing")
-    if pacing not in ("even", "window"):
-        raise WireError(RejectReason.BAD_FIELD, "pacing is not one known")
-    return Terms(
-        destination=destination,
-        capacity=as_int(line.get("capacity"), "capacity", least=0, most=PERMITS_MAX),
-        window_seconds=seconds,
-        from_window=first,
-        until_window=until,
-        on_expiry=_decode_on_expiry(line.get("on_expiry")),
-        guard_ms=as_int(line.get("guard_ms"), "guard_ms", least=0, most=GUARD_MAX_MS),
-        pacing=Pacing(pacing),
-        enforce=as_bool(line.get("enforce"), "enforce"),
-        lends=as_bool(line.get("lends", False), "lends"),
-    )
-
-
-def _decode_on_expiry(value: object) -> OnExpiry:
-    if value == "closed":
-        return CLOSED
-    line = as_object(value, "on_expiry")
-    return OnExpiry(
-        permille=as_int(line.get("permille"), "permille", least=0, most=PERMILLE),
-        for_ms=as_int(line.get("for_ms"), "for_ms", least=0, most=SPAN_MAX_MS),
-    )
-
-
 def _decode_holds(value: object) -> tuple[Hold, ...]:
     holds: list[Hold] = []
     for item in as_list(value, "holds", most=DESTINATION_HOLDS_MAX):
@@ -299,9 +201,8 @@ class _Lines:
     def __init__(self, body: bytes) -> None:
         if len(body) > DOCUMENT_COMPRESSED_MAX_BYTES:
             raise WireError(RejectReason.TOO_LARGE, "a document's file is too large")
-        text = gunzip_bytes(body, DOCUMENT_MAX_BYTES)
-        self._size = len(text)
-        self._text = io.BytesIO(text)
+        self._body = gunzip_bytes(body, DOCUMENT_MAX_BYTES)
+        self._text = io.BytesIO(self._body)
         header = as_object(parse_json(self._take(MEMBER_LINE_MAX_BYTES)), "a document's header")
         check_version(header, "a document", WIRE_VERSION)
         self.shard = as_int(header.get("shard"), "shard", least=0, most=SHARDS_MAX - 1)
@@ -312,6 +213,15 @@ class _Lines:
     def take_member(self) -> bytes:
         """Return the next line, which must be a member's."""
         return self._take(MEMBER_LINE_MAX_BYTES)
+
+    def take_entries(self, count: int) -> Columns | list[Entry]:
+        """Return what the next lines, which must be members', say."""
+        plain = plain_entries(self._body, self._text.tell(), count)
+        if plain is None:
+            return [decode_entry(self.take_member()) for _ in range(count)]
+        columns, end = plain
+        self._text.seek(end)
+        return columns
 
     def _take(self, limit_bytes: int) -> bytes:
         line = self._text.readline(limit_bytes)
@@ -325,7 +235,7 @@ class _Lines:
         """Yield terms, holds and the number of member lines that the caller must take next."""
         last_name: str | None = None
         names = 0
-        while self._text.tell() < self._size:
+        while self._text.tell() < len(self._body):
             names += 1
             if names > DOCUMENT_DESTINATIONS_MAX:
                 raise WireError(RejectReason.TOO_MANY, "a document has too many destinations")
@@ -339,7 +249,7 @@ class _Lines:
 
 
 def decode_document(
-    body: bytes, *, gather: Callable[[Iterable[Entry]], Sequence[Entry]] = tuple
+    body: bytes, *, gather: Callable[[Columns | list[Entry]], Sequence[Entry]] = as_values
 ) -> Document:
     """Return the whole document in ``body``, the bytes of its file.
 
@@ -355,7 +265,7 @@ def decode_document(
     lines = _Lines(body)
     destinations: list[DestinationShares] = []
     for terms, holds, members in lines.destinations():
-        entries = gather(decode_entry(lines.take_member()) for _ in range(members))
+        entries = gather(lines.take_entries(members))
         destinations.append(DestinationShares(terms, holds, entries))
     dates = (lines.published_at_ms, lines.valid_until_ms)
     return Document(lines.shard, lines.epoch, *dates, tuple(destinations))

@@ -1,21 +1,34 @@
 """Members' parts in a distribution: as values, and as the lines of a document's file.
 
 Decides what a member's line looks like (compact JSON: host, instance, intervals, safe points) and
-which lines are none. A document has up to millions of them, so they are written many at once; who
-keeps entries as columns hands these over and makes no value for each. Knows no destination.
+which lines are none. A document has up to millions of them, so they are written and read many at
+once; who keeps entries as columns makes no value for each. Knows no destination.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from json.encoder import encode_basestring as quoted
-from typing import NamedTuple, Protocol, runtime_checkable
+from operator import lt
+from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from worker_sdk.errors import RejectReason, WireError
-from worker_sdk.wire.limits import ENTRY_INTERVALS_MAX
+from worker_sdk.wire.limits import ENTRY_INTERVALS_MAX, NAME_MAX_BYTES
 from worker_sdk.wire.shares import POINTS, Interval
 from worker_sdk.wire.strict import as_int, as_list, as_name, parse_json
+
+_NAME: Final = rb'"([^"\\\x00-\x1f]+)"'
+_NUMBER: Final = rb"(0|[1-9]\d{0,9})"
+_PLAIN_LINE: Final = re.compile(
+    rb"\[%b,%b,\[\[%b,%b\]\],%b\]\n" % (_NAME, _NAME, _NUMBER, _NUMBER, _NUMBER)
+)
+"""Nearly every line is such a one: one interval, and no escape in a name."""
+
+_BETWEEN_BYTES: Final = len('["","",[[,]],]\n')
+"""What a plain line has beside names and numbers."""
 
 Member = tuple[str, str]
 """(host, instance)."""
@@ -54,6 +67,15 @@ class Columnar(Protocol):
         ...
 
 
+def as_values(found: Columns | Iterable[Entry]) -> tuple[Entry, ...]:
+    """Return the entries as values."""
+    if not isinstance(found, Columns):
+        return tuple(found)
+    hosts, instances = zip(*found.members, strict=True)
+    intervals = zip(zip(found.starts, found.ends, strict=True), strict=True)
+    return tuple(map(Entry, hosts, instances, intervals, found.safe_points))
+
+
 class Heads(dict[Member, str]):
     """How members' lines begin, each written once: a member stands in many destinations."""
 
@@ -76,6 +98,36 @@ def entry_lines(entries: Sequence[Entry], heads: Heads) -> str:
         intervals = ",".join([f"[{start},{end}]" for start, end in entry.intervals])
         lines.append(f"{heads[entry.host, entry.instance]}{intervals}],{entry.safe_points}]\n")
     return "".join(lines)
+
+
+def plain_entries(body: bytes, start: int, count: int) -> tuple[Columns, int] | None:
+    """Return the entries of so many lines, and where these end; None unless all are plain.
+
+    What is wrong with a line tells `decode_entry`.
+
+    Args:
+        body: a document.
+        start: where the lines begin; a line that begins with a brace, or nothing, follows them.
+        count: how many they are.
+    """
+    end = body.find(b"\n{", start) + 1 or len(body)
+    rows: list[tuple[bytes, ...]] = _PLAIN_LINE.findall(body, start, end)
+    read_bytes = _BETWEEN_BYTES * count + sum(map(len, chain.from_iterable(rows)))
+    if len(rows) != count or not rows or read_bytes != end - start:
+        return None
+    hosts, instances, *texts = zip(*rows, strict=True)
+    starts, ends, safe_points = (list(map(int, column)) for column in texts)
+    if max(*ends, *safe_points) > POINTS or not all(map(lt, starts, ends)):
+        return None
+    names = (*hosts, *instances)
+    every = b"\n".join(names)
+    if not every.isascii() or not every.replace(b"\n", b"").decode("ascii").isprintable():
+        return None
+    if max(map(len, names)) > NAME_MAX_BYTES:
+        return None
+    split = every.decode("ascii").split("\n")
+    members = list(zip(split[:count], split[count:], strict=True))
+    return Columns(members, starts, ends, safe_points), end
 
 
 def decode_entry(line: bytes) -> Entry:
