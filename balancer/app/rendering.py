@@ -22,7 +22,12 @@ import numpy as np
 
 from balancer.core.columns import Ints
 from balancer.core.entry_columns import EntryColumns
-from worker_sdk.wire.answers import encode_row_end, encode_row_head, narrow_row_end
+from worker_sdk.wire.answers import (
+    encode_row_end,
+    encode_row_ends,
+    encode_row_head,
+    narrow_row_end,
+)
 from worker_sdk.wire.distribution import DestinationShares, Document, Entry, Member
 
 _LINE_SHIFT: Final = 32  # larger than the number of hosts of any destination
@@ -89,10 +94,14 @@ class Line:
 
     def render(self) -> None:
         """Render the rows of all hosts."""
-        entries, capacity = list(self.entries), self.shares.terms.capacity
+        capacity = self.shares.terms.capacity
         if self.rows is None:
-            ends = [encode_row_end(capacity, (entry,)) for entry in entries]
+            members, safe_points = self.entries.members, self.entries.safe_points.tolist()
+            instances = [instance for _, instance in members]
+            parts = zip(instances, self.entries.pieces.intervals(), safe_points, strict=True)
+            ends = encode_row_ends(capacity, parts)
         else:
+            entries = list(self.entries)
             ends = [encode_row_end(capacity, [entries[row] for row in own]) for own in self.rows]
         self.bounds = array("q", accumulate(map(len, ends), initial=0))
         self.ends = b"".join(ends)

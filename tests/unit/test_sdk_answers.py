@@ -9,8 +9,13 @@ import pytest
 
 from tests.golden import examples
 from worker_sdk.errors import RejectReason, WireError
-from worker_sdk.wire.answers import decode_host_answer, encode_host_answer
-from worker_sdk.wire.distribution import encode_document, read_own_shares
+from worker_sdk.wire.answers import (
+    decode_host_answer,
+    encode_host_answer,
+    encode_row_end,
+    encode_row_ends,
+)
+from worker_sdk.wire.distribution import Entry, encode_document, read_own_shares
 
 HOST = "worker-07"
 INSTANCE = "5f0c9a52d1e84b7c"
@@ -91,3 +96,14 @@ def test_an_answer_cut_anywhere_is_never_taken() -> None:
     for length in range(len(body)):
         with pytest.raises(WireError):
             decode_host_answer(body[:length], INSTANCE)
+
+
+@pytest.mark.parametrize("capacity", [0, 7, 10**12])
+def test_many_rows_at_once_are_those_of_each_by_itself(capacity: int) -> None:
+    shares: list[tuple[tuple[int, int], ...]] = [(), ((0, 1),), ((3, 333_333_333),), ((0, 10**9),)]
+    shares.append(((5, 9), (20, 31), (999_999_998, 10**9)))
+    names = ("i", 'q"uo\\te', "größer", "\u2028", "0" * 255)
+    own = [(name, intervals, 17) for name in names for intervals in shares]
+    assert encode_row_ends(capacity, own) == [
+        encode_row_end(capacity, [Entry("h", *one)]) for one in own
+    ]

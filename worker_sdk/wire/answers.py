@@ -7,7 +7,8 @@ HTTP, and not which documents count.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from json.encoder import encode_basestring as quoted
 from typing import Final
 
 from worker_sdk.errors import RejectReason, WireError
@@ -121,6 +122,32 @@ def encode_row_end(capacity: int, own: Sequence[Entry], instance: str | None = N
     permits = capacity * points // POINTS
     instances = ",".join(listed)
     return f'"percent":{percent},"permits":{permits},"instances":{{{instances}}}}}'.encode()
+
+
+def encode_row_ends(
+    capacity: int, own: Iterable[tuple[str, Sequence[Interval], int]]
+) -> list[bytes]:
+    """Return `encode_row_end` of many hosts with one entry each, in a fraction of the time.
+
+    Args:
+        capacity: of the destination.
+        own: each host's instance, intervals and safe points.
+    """
+    ends = []
+    for instance, intervals, safe_points in own:
+        if len(intervals) == 1:
+            ((start, end),) = intervals
+            points, listed = end - start, f"[{start},{end}]"
+        else:
+            points = share_points(intervals)
+            listed = ",".join([f"[{start},{end}]" for start, end in intervals])
+        percent = repr(points / _POINTS_OF_A_PERCENT)
+        ends.append(
+            f'"percent":{percent},"permits":{capacity * points // POINTS},"instances":{{'
+            f'{quoted(instance)}:{{"intervals":[{listed}],"safe":{safe_points},'
+            f'"percent":{percent}}}}}}}'.encode()
+        )
+    return ends
 
 
 def narrow_row_end(end: bytes, instance: str) -> bytes:
