@@ -20,6 +20,7 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
 from statistics import median
@@ -32,6 +33,7 @@ from balancer.adapters.postgres import rows
 from balancer.app.ingest import Ingest
 from balancer.app.view import DistributionView
 from balancer.commands.process import prepare_process
+from balancer.core.entry_columns import EntryColumns
 from balancer.core.planner import plan
 from balancer.ports import AcceptedBatch, LogPosition, Repository, StoredCounts, UsageRecord
 from benchmarks.ingest import Counts, reports
@@ -178,7 +180,8 @@ class Replica:
             watch.note("index")
         for place in range(len(self._led), SHARDS):
             # Another replica's: as large as one's own.
-            document = decode_document(bodies[place % len(bodies)])
+            gather = partial(EntryColumns.of, known={})
+            document = decode_document(bodies[place % len(bodies)], gather=gather)
             watch.note("read others")
             self._show(place, document)
             watch.note("index")
