@@ -13,7 +13,7 @@ from typing import overload
 
 import numpy as np
 
-from balancer.core.columns import Ints, ints, zeros
+from balancer.core.columns import SMALL, Ints, ints, zeros
 from balancer.core.pieces import Pieces
 from worker_sdk.wire.distribution import Entry, Member
 from worker_sdk.wire.entries import Columns
@@ -52,7 +52,9 @@ class EntryColumns(Sequence[Entry]):
         if isinstance(entries, Columns):
             members, starts, ends, points = entries
             safe_points = ints(points)
-            pieces = Pieces(ints(starts), ints(ends), zeros(len(members)) + 1)
+            start, end = ints(starts), ints(ends)
+            has = start < end
+            pieces = Pieces(start[has], end[has], has.astype(SMALL))
         else:
             listed = list(entries)
             members = list(map(_member_of, listed))
@@ -63,12 +65,14 @@ class EntryColumns(Sequence[Entry]):
         return cls(tuple(members), pieces, safe_points)
 
     def columns(self) -> Columns | None:
-        """Return them as the wire writes them; None where an entry has not just one interval."""
+        """Return them as the wire writes them; None where one has several intervals."""
         pieces = self.pieces
-        if not pieces.are_single():
+        if pieces.count.max(initial=0) > 1:
             return None
-        lists = (column.tolist() for column in (pieces.start, pieces.end, self.safe_points))
-        return Columns(self.members, *lists)
+        start, end = zeros(len(self)), zeros(len(self))
+        has = pieces.owners()
+        start[has], end[has] = pieces.start, pieces.end
+        return Columns(self.members, start.tolist(), end.tolist(), self.safe_points.tolist())
 
     def picked(self, rows: Ints) -> EntryColumns:
         """Return these rows, in this order."""

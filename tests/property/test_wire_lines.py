@@ -54,7 +54,9 @@ rows = st.builds("[{},{},[{}],{}]".format, texts, texts, intervals, numbers)
 
 
 @given(st.lists(rows | st.sampled_from(['["a","b",[[0,1]],0]', '["c","d",[[5,9]],4]']), max_size=4))
-@example(['["a","b",[[0,1]],0]', '["c","d",[[5,9]],4]'])
+@example(['["a","b",[[0,1]],0]', '["c","d",[[5,9]],4]', '["e","f",[],0]'])
+@example(['["a","b",[[0,0]],0]', '["e","f",[],0]'])
+@example(['["a","b",[],0]', '["e","f",[[],0]'])
 @example(['["a","b",[[0,1]],0],["a","b",[[0,1]],0]', '["a","b"', "[[0,1]],0]"])
 @example([' ["a","b",[[0,1]],0]'])
 @example(['["a","b",[[0,1]],0]', ""])
@@ -72,6 +74,8 @@ def test_plain_lines_are_read_at_once_up_to_the_next_destination() -> None:
         Columns([("a", "b"), ("c d", "e]")], [0, 5], [POINTS, 9], [7, 0]),
         len(text),
     )
+    without = lines_of('["a","b",[],0]')
+    assert at_once(text + without) == (*expected, Entry("a", "b", (), 0))
     assert plain_entries(text, 0, 1) is None
     assert plain_entries(text, 0, 3) is None
     assert plain_entries(text[:-1], 0, 2) is None

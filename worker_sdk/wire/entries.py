@@ -23,12 +23,13 @@ from worker_sdk.wire.strict import as_int, as_list, as_name, parse_json
 _NAME: Final = rb'"([^"\\\x00-\x1f]+)"'
 _NUMBER: Final = rb"(0|[1-9]\d{0,9})"
 _PLAIN_LINE: Final = re.compile(
-    rb"\[%b,%b,\[\[%b,%b\]\],%b\]\n" % (_NAME, _NAME, _NUMBER, _NUMBER, _NUMBER)
+    rb"\[%b,%b,\[(?:\[%b,%b\])?\],%b\]\n" % (_NAME, _NAME, _NUMBER, _NUMBER, _NUMBER)
 )
-"""Nearly every line is such a one: one interval, and no escape in a name."""
+"""Nearly every line is such a one: at most one interval, and no escape in a name."""
 
-_BETWEEN_BYTES: Final = len('["","",[[,]],]\n')
-"""What a plain line has beside names and numbers."""
+_BETWEEN_BYTES: Final = len('["","",[],]\n')
+_AROUND_BYTES: Final = len("[,]")
+"""What a plain line has beside names and numbers, and an interval beside its numbers."""
 
 Member = tuple[str, str]
 """(host, instance)."""
@@ -50,7 +51,7 @@ class Entry:
 
 
 class Columns(NamedTuple):
-    """Entries of one interval each, a list for each of their parts."""
+    """Entries of at most one interval each; where one has none, its start and end are equal."""
 
     members: Sequence[Member]
     starts: Sequence[int]
@@ -63,7 +64,7 @@ class Columnar(Protocol):
     """Entries that are kept as columns."""
 
     def columns(self) -> Columns | None:
-        """Return them; None where an entry has not just one interval."""
+        """Return them; None where an entry has several intervals."""
         ...
 
 
@@ -72,7 +73,8 @@ def as_values(found: Columns | Iterable[Entry]) -> tuple[Entry, ...]:
     if not isinstance(found, Columns):
         return tuple(found)
     hosts, instances = zip(*found.members, strict=True)
-    intervals = zip(zip(found.starts, found.ends, strict=True), strict=True)
+    bounds = zip(found.starts, found.ends, strict=True)
+    intervals = [(interval,) if interval[0] < interval[1] else () for interval in bounds]
     return tuple(map(Entry, hosts, instances, intervals, found.safe_points))
 
 
@@ -91,7 +93,10 @@ def entry_lines(entries: Sequence[Entry], heads: Heads) -> str:
     if columns is not None:
         members, *numbers = columns
         rows = zip(map(heads.__getitem__, members), *numbers, strict=True)
-        lines = [f"{head}[{start},{end}]],{safe}]\n" for head, start, end, safe in rows]
+        lines = [
+            f"{head}[{start},{end}]],{safe}]\n" if start < end else f"{head}],{safe}]\n"
+            for head, start, end, safe in rows
+        ]
         return "".join(lines)
     lines = []
     for entry in entries:
@@ -112,12 +117,15 @@ def plain_entries(body: bytes, start: int, count: int) -> tuple[Columns, int] | 
     """
     end = body.find(b"\n{", start) + 1 or len(body)
     rows: list[tuple[bytes, ...]] = _PLAIN_LINE.findall(body, start, end)
-    read_bytes = _BETWEEN_BYTES * count + sum(map(len, chain.from_iterable(rows)))
-    if len(rows) != count or not rows or read_bytes != end - start:
+    if len(rows) != count or not rows:
         return None
     hosts, instances, *texts = zip(*rows, strict=True)
-    starts, ends, safe_points = (list(map(int, column)) for column in texts)
-    if max(*ends, *safe_points) > POINTS or not all(map(lt, starts, ends)):
+    having = count - texts[0].count(b"")
+    read_bytes = sum(map(len, chain.from_iterable(rows)))
+    if read_bytes + _BETWEEN_BYTES * count + _AROUND_BYTES * having != end - start:
+        return None
+    starts, ends, safe_points = ([int(text or 0) for text in column] for column in texts)
+    if max(*ends, *safe_points) > POINTS or sum(map(lt, starts, ends)) != having:
         return None
     names = (*hosts, *instances)
     every = b"\n".join(names)
