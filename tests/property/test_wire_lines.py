@@ -76,6 +76,7 @@ def test_plain_lines_are_read_at_once_up_to_the_next_destination() -> None:
     )
     without = lines_of('["a","b",[],0]')
     assert at_once(text + without) == (*expected, Entry("a", "b", (), 0))
+    assert plain_entries(text, 0, 0) is None
     assert plain_entries(text, 0, 1) is None
     assert plain_entries(text, 0, 3) is None
     assert plain_entries(text[:-1], 0, 2) is None

@@ -116,8 +116,10 @@ def plain_entries(body: bytes, start: int, count: int) -> tuple[Columns, int] | 
         count: how many they are.
     """
     end = body.find(b"\n{", start) + 1 or len(body)
+    if not count or body.count(b"\n", start, end) != count:
+        return None  # so that no more is made of them than was said
     rows: list[tuple[bytes, ...]] = _PLAIN_LINE.findall(body, start, end)
-    if len(rows) != count or not rows:
+    if len(rows) != count:
         return None
     hosts, instances, *texts = zip(*rows, strict=True)
     having = count - texts[0].count(b"")
@@ -127,15 +129,20 @@ def plain_entries(body: bytes, start: int, count: int) -> tuple[Columns, int] | 
     starts, ends, safe_points = ([int(text or 0) for text in column] for column in texts)
     if max(*ends, *safe_points) > POINTS or sum(map(lt, starts, ends)) != having:
         return None
-    names = (*hosts, *instances)
-    every = b"\n".join(names)
-    if not every.isascii() or not every.replace(b"\n", b"").decode("ascii").isprintable():
+    names = _plain_names((*hosts, *instances))
+    if names is None:
         return None
-    if max(map(len, names)) > NAME_MAX_BYTES:
-        return None
-    split = every.decode("ascii").split("\n")
-    members = list(zip(split[:count], split[count:], strict=True))
+    members = list(zip(names[:count], names[count:], strict=True))
     return Columns(members, starts, ends, safe_points), end
+
+
+def _plain_names(names: Sequence[bytes]) -> list[str] | None:
+    """Return names that are legal and of ASCII alone; None unless all are."""
+    every = b"\n".join(names)
+    text = every.decode("ascii") if every.isascii() else ""
+    if not text.replace("\n", "").isprintable() or max(map(len, names)) > NAME_MAX_BYTES:
+        return None
+    return text.split("\n") if text else None
 
 
 def decode_entry(line: bytes) -> Entry:
