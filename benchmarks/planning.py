@@ -1,13 +1,13 @@
 """``python -m benchmarks.planning``: what a round's planning costs, by members and destinations.
 
 Decides the sizes and what is compared: each round beside the bare making of as many entries one by
-one, which tells how fast the machine is that day; a plan makes none of them. A round is planned as a fleet's usual one is: the accounts
-are columns, as the repository reads them; there is a memory of full length,
-and the documents of the rounds before, of which nearly everybody has acknowledged the newest; in
-each round some members have said goodbye and others come. Half of the destinations are asked for
-more than they have. Every demand wavers, so that every share moves. Garbage collection waits until
-a round is planned, as it does in any timing of Python. Beside the wall's clock stands the
-processor's, which others on the machine disturb less.
+one, which tells how fast the machine is that day; a plan makes none of them. A round is planned as
+a fleet's usual one is: the accounts are columns, as the repository reads them; there is a memory of
+full length, and the documents of the rounds before, of which nearly everybody has acknowledged the
+newest; in each round some members have said goodbye and others come. Half of the destinations are
+asked for more than they have. Every demand wavers, so that every share moves. Garbage collection
+waits until a round is planned, as it does in any timing of Python. Beside the wall's clock stands
+the processor's, which others on the machine disturb less.
 """
 
 from __future__ import annotations
