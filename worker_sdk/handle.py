@@ -25,6 +25,7 @@ from worker_sdk.runtime.birthmark import NOBODYS, Birthmark, present_birthmark
 from worker_sdk.runtime.clocks import Clock, SystemClock
 from worker_sdk.runtime.gate import Gate
 from worker_sdk.runtime.guard import is_interrupted, make_guard
+from worker_sdk.runtime.held import Held, let_go
 from worker_sdk.runtime.life import Lives
 from worker_sdk.runtime.member import Member
 from worker_sdk.runtime.states import DestinationState, destination_state
@@ -294,7 +295,7 @@ class Permit:
     threads have something to look after while they wait.
     """
 
-    __slots__ = ("_gate", "_handle", "_meanwhile", "_member", "_permits", "_timeout")
+    __slots__ = ("__weakref__", "_handle", "_held", "_meanwhile", "_permits", "_timeout")
 
     def __init__(
         self,
@@ -307,22 +308,20 @@ class Permit:
         self._permits = permits
         self._timeout = timeout
         self._meanwhile = meanwhile
-        self._member: Member | None = None
-        self._gate: Gate | None = None
+        self._held: Held[Permit] | None = None
 
-    # Room first, as a permit is good for its window only.
+    # Room first, as a permit is good for its window only. What is taken is known by its mark from
+    # before it is taken: a signal's handler that raises, a time limit or Ctrl-C, may come anywhere.
 
     def __enter__(self) -> Self:
-        handle = self._handle
-        member = handle._lives.present()  # noqa: SLF001 - its own module
-        gate = handle._gate  # noqa: SLF001
-        left_seconds = gate.enter(self._timeout, self._meanwhile)
+        held = self._begun()
         try:
-            take(member, handle.name, self._permits, left_seconds, None, self._meanwhile)
+            mark = held.delivery
+            left_seconds = held.gate.enter(mark, self._timeout, self._meanwhile)
+            take(held.member, held.name, self._permits, left_seconds, mark, self._meanwhile)
         except BaseException:
-            gate.leave()
+            self._end()
             raise
-        self._member, self._gate = member, gate
         return self
 
     def __exit__(
@@ -331,27 +330,31 @@ class Permit:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        member, self._member = self._member, None
-        gate, self._gate = self._gate, None
-        try:
-            # After a fork the delivery, and the lock that may be held in it, are the parent's.
-            if member is not None and member is self._handle._lives.last:  # noqa: SLF001
-                member.end_delivery(self._handle.name, self._permits)
-        finally:
-            if gate is not None:
-                gate.leave()
+        self._end()
+
+    def _begun(self) -> Held[Permit]:
+        handle = self._handle
+        member = handle._lives.present()  # noqa: SLF001 - its own module
+        held = self._held = Held(self, let_go)
+        # The gate is of this process only now.
+        held.begin(handle.name, handle._lives, member, handle._gate)  # noqa: SLF001
+        return held
+
+    def _end(self) -> None:
+        held = self._held
+        if held is not None:
+            let_go(held)
+            self._held = None
 
     async def __aenter__(self) -> Self:
-        handle = self._handle
-        member = handle._lives.present()  # noqa: SLF001
-        gate = handle._gate  # noqa: SLF001
-        left_seconds = await gate.enter_async(self._timeout)
+        held = self._begun()
         try:
-            await take_async(member, handle.name, self._permits, left_seconds, None)
+            mark = held.delivery
+            left_seconds = await held.gate.enter_async(mark, self._timeout)
+            await take_async(held.member, held.name, self._permits, left_seconds, mark)
         except BaseException:
-            gate.leave()
+            self._end()
             raise
-        self._member, self._gate = member, gate
         return self
 
     async def __aexit__(
@@ -360,7 +363,7 @@ class Permit:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.__exit__(kind, error, traceback)
+        self._end()
 
 
 def _limited(

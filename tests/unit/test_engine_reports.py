@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from tests.unit.test_engine import START_MS, W0, WINDOW_MS, engine, own, take_all
 from worker_sdk.core.engine import Engine
-from worker_sdk.core.waiters import Waiter
+from worker_sdk.core.waiters import Delivery, Waiter
 from worker_sdk.wire.distribution import Pacing
 from worker_sdk.wire.shares import POINTS
 from worker_sdk.wire.usage import MemberState, UsageBatch, UsageTuple
@@ -28,7 +30,7 @@ def account(subject: Engine, at_ms: int) -> UsageTuple:
     return entry
 
 
-def wait(subject: Engine, at_ms: int, permits: int = 1, caller: int | None = 1) -> Waiter:
+def wait(subject: Engine, at_ms: int, permits: int = 1, caller: Hashable = 1) -> Waiter:
     waiter = subject.enqueue("db", permits, caller, START_MS + at_ms, at_ms)
     assert waiter is not None
     return waiter
@@ -158,19 +160,21 @@ def test_a_blocking_worker_shows_its_hunger_by_starved_time() -> None:
 
 def test_time_is_not_starved_while_something_is_in_delivery() -> None:
     subject = started(capacity=1)
-    assert wait(subject, 1_000, caller=None).granted
-    wait(subject, 2_000, caller=None)
+    first = Delivery()
+    assert wait(subject, 1_000, caller=first).granted
+    wait(subject, 2_000, caller=Delivery())
     assert account(subject, 12_000).starved_ms == 0
-    subject.end_delivery("db", 1, 15_000)
+    subject.end_delivery("db", first, 15_000)
     assert account(subject, 20_000).starved_ms == 5_000
 
 
 def test_more_waiters_than_ever_delivered_at_once_speak_by_denials_alone() -> None:
     subject = started(capacity=1)
-    assert wait(subject, 1_000, caller=None).granted
-    subject.end_delivery("db", 1, 1_500)
+    first = Delivery()
+    assert wait(subject, 1_000, caller=first).granted
+    subject.end_delivery("db", first, 1_500)
     for n in range(5):
-        wait(subject, 2_000 + n, caller=None)
+        wait(subject, 2_000 + n, caller=Delivery())
     entry = account(subject, 30_000)
     assert entry.starved_ms < 10
     assert entry.denied == 5
@@ -178,10 +182,12 @@ def test_more_waiters_than_ever_delivered_at_once_speak_by_denials_alone() -> No
 
 def test_busy_time_adds_up_over_deliveries_at_the_same_time() -> None:
     subject = started(capacity=10)
-    wait(subject, 1_000, caller=None)
-    wait(subject, 2_000, caller=None)
-    subject.end_delivery("db", 1, 5_000)
-    subject.end_delivery("db", 1, 7_000)
+    first, second = Delivery(), Delivery()
+    wait(subject, 1_000, caller=first)
+    wait(subject, 2_000, caller=second)
+    subject.end_delivery("db", first, 5_000)
+    subject.end_delivery("db", first, 6_000)  # once is enough
+    subject.end_delivery("db", second, 7_000)
     assert account(subject, 10_000).busy_ms == 4_000 + 5_000
 
 

@@ -157,18 +157,18 @@ def test_no_permit_means_that_the_place_is_free_again(permit_client: StartPermit
 
 def test_places_are_given_in_the_order_of_asking() -> None:
     gate = Gate("db", 1)
-    gate.enter(None)
+    gate.enter("first", None)
     order: list[int] = []
 
     async def ask(number: int) -> None:
-        await gate.enter_async(WAIT_SECONDS)
+        await gate.enter_async(number, WAIT_SECONDS)
         order.append(number)
-        gate.leave()
+        gate.leave(number)
 
     async def ask_all() -> None:
         tasks = [asyncio.create_task(ask(number)) for number in range(5)]
         await asyncio.sleep(0)
-        gate.leave()
+        gate.leave("first")
         await asyncio.gather(*tasks)
 
     asyncio.run(ask_all())
@@ -177,24 +177,24 @@ def test_places_are_given_in_the_order_of_asking() -> None:
 
 def test_a_waiter_whose_event_loop_is_gone_does_not_keep_the_place() -> None:
     gate = Gate("db", 1)
-    gate.enter(None)
+    gate.enter("first", None)
 
     def wake() -> None:
         raise RuntimeError("Event loop is closed")
 
-    gate._join(wake)
-    gate.leave()
-    gate.enter(SOON)
+    gate._join("gone", wake)
+    gate.leave("first")
+    gate.enter("next", SOON)
 
 
 def test_a_finaliser_that_ends_a_delivery_amid_a_call_loses_no_place() -> None:
     gate = Gate("db", 1)
-    gate.enter(None)
+    gate.enter("first", None)
     with gate._lock:  # as when the collector runs while this thread changes the gate
-        gate.leave()
-    gate.enter(SOON)
+        gate.leave("first")
+    gate.enter("next", SOON)
     with pytest.raises(PermitTimeout):
-        gate.enter(SOON)
+        gate.enter("late", SOON)
 
 
 @pytest.mark.parametrize("most", [0, -1, 1.5, True, "3"])

@@ -84,9 +84,10 @@ class Log(logging.Handler):
 
 
 @pytest.fixture
-def log() -> Iterator[Log]:
+def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[Log]:
     handler = Log()
     logger = logging.getLogger("worker_sdk")
+    monkeypatch.setattr(logger, "disabled", False)  # by other tests' settings
     logger.addHandler(handler)
     yield handler
     logger.removeHandler(handler)

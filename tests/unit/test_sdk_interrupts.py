@@ -1,13 +1,24 @@
-"""What an impatient user's Ctrl-C leaves of a client's goodbye."""
+"""What exceptions that come anywhere leave of a client: Ctrl-C, time limits that are signals."""
 
 from __future__ import annotations
 
+import gc
+import random
 import signal
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 
 import pytest
+
+from tests.support.real_clients import await_condition
+from worker_sdk import DestinationHandle, PermitClient, PermitTimeout
+from worker_sdk.testing import InMemoryBalancer, wait_until_ready
+from worker_sdk.wire.usage import MemberState
 
 ROOT = Path(__file__).resolve().parents[2]
 WAIT_SECONDS = 30.0
@@ -74,3 +85,97 @@ def test_a_second_ctrl_c_amid_the_close_does_not_cost_the_goodbye(kind: str) -> 
     assert out == "leaving 3\n"
     assert "KeyboardInterrupt" in error
     assert program.returncode != 0
+
+
+class TimeLimitError(BaseException):
+    """What the handler of a signal raises, wherever the program is."""
+
+
+def _raise(_number: int, _frame: FrameType | None) -> None:
+    raise TimeLimitError
+
+
+@pytest.fixture
+def limits() -> Iterator[random.Random]:
+    before = signal.signal(signal.SIGALRM, _raise)
+    yield random.Random(20_26)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def interrupted(call: Callable[[], object], random_: random.Random, most_seconds: float) -> bool:
+    """Call again and again until a limit comes; say whether one did."""
+    try:
+        try:
+            signal.setitimer(signal.ITIMER_REAL, random_.uniform(1e-6, most_seconds))
+            for _ in range(200):  # one that comes in a finaliser is swallowed
+                call()
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    except TimeLimitError:
+        return True
+    return False
+
+
+def deliver(handle: DestinationHandle) -> None:
+    with handle.permit(timeout=WAIT_SECONDS):
+        pass
+
+
+in_finalisers = pytest.mark.filterwarnings(
+    # The limit may come amid a finaliser, or between the opening of a file and its `with`.
+    "ignore::pytest.PytestUnraisableExceptionWarning",
+    "ignore::ResourceWarning",
+)
+
+
+@in_finalisers
+@pytest.mark.parametrize("capacity", [10_000_000, 300], ids=["at once", "waiting"])
+def test_a_time_limit_that_comes_anywhere_leaves_no_room_taken_and_nobody_waiting(
+    limits: random.Random, capacity: int
+) -> None:
+    with InMemoryBalancer({"db": capacity}, window_seconds=1).client() as client:
+        wait_until_ready(client)
+        handle = client.destination("db")
+        handle.limit_concurrency(1)
+        until_mono = time.monotonic() + 0.8
+        times = 0
+        while time.monotonic() < until_mono:
+            times += interrupted(lambda: deliver(handle), limits, 0.0002)
+        gc.collect()
+        assert times > 50
+        with handle.permit(timeout=WAIT_SECONDS):  # there is room
+            assert (handle.state.in_delivery, handle.state.waiting) == (1, 0)
+            with pytest.raises(PermitTimeout):
+                handle.permit(timeout=0).__enter__()  # and no more than that
+        assert handle.state.in_delivery == 0
+
+
+@in_finalisers
+def test_a_start_and_a_close_that_are_interrupted_anywhere_leave_nothing_behind(
+    limits: random.Random,
+) -> None:
+    before = set(threading.enumerate())
+    balancer = InMemoryBalancer({"db": 1})
+    times = 0
+    for _ in range(40):
+        client = balancer.client()
+
+        def live(client: PermitClient = client) -> None:
+            client.start()
+            client.close()
+
+        times += interrupted(live, limits, 0.002)
+        client.close(timeout=WAIT_SECONDS)
+    assert times > 10
+
+    def are_gone() -> bool:
+        # One that is interrupted amid `Thread.start` is listed for ever, and never begins.
+        return {thread for thread in threading.enumerate() if thread.ident} <= before
+
+    await_condition(are_gone, "no thread is left")
+    told = [
+        {batch.instance for batch in balancer.batches if batch.state is state}
+        for state in (MemberState.STARTING, MemberState.LEAVING)
+    ]
+    assert told[0] <= told[1], "everyone who said hello said goodbye"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from worker_sdk.core.ledger import Ledger, check_permits
-from worker_sdk.core.waiters import DeliveryAccount, WaitQueue
+from worker_sdk.core.waiters import Delivery, DeliveryAccount, WaitQueue
 
 
 class Account:
@@ -43,14 +43,14 @@ class Account:
             return False
         return self.ledger.try_acquire(permits, now_ms)
 
-    def take(self, permits: int, caller: Hashable | None, now_ms: int, mono_ms: int) -> bool:
+    def take(self, permits: int, caller: Hashable, now_ms: int, mono_ms: int) -> bool:
         """Spend permits for a delivery if they may be spent now and nobody waits.
 
         A refusal is not counted.
 
         Args:
             permits: how many, at least 1.
-            caller: who asks, if the end of its delivery will not be reported; else None.
+            caller: who asks; a `Delivery` if its end will be reported.
             now_ms: Unix instant.
             mono_ms: monotonic instant.
 
@@ -63,7 +63,7 @@ class Account:
         if self.queue.waiters or not self.ledger.take(permits, now_ms):
             return False
         self.deliveries.begin(permits, caller)
-        if permits == 1 and caller is not None:
+        if permits == 1 and not isinstance(caller, Delivery):
             self.lay_out(now_ms, mono_ms)
         return True
 

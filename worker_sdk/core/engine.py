@@ -15,7 +15,7 @@ from typing import Final
 from worker_sdk.core.account import Account
 from worker_sdk.core.ledger import Allowance
 from worker_sdk.core.report import ReportBuffer
-from worker_sdk.core.waiters import Ahead, Waiter
+from worker_sdk.core.waiters import Ahead, Delivery, Waiter
 from worker_sdk.errors import ConfigurationError
 from worker_sdk.wire.distribution import OwnShare
 from worker_sdk.wire.limits import BATCH_TUPLES_MAX
@@ -162,7 +162,7 @@ class Engine:
     # -- waiters
 
     def enqueue(
-        self, destination: str, permits: int, caller: Hashable | None, now_ms: int, mono_ms: int
+        self, destination: str, permits: int, caller: Hashable, now_ms: int, mono_ms: int
     ) -> Waiter | None:
         """Ask for permits and wait if need be; None if too many wait already (counted as denied).
 
@@ -171,26 +171,30 @@ class Engine:
         Args:
             destination: what for.
             permits: how many, at least 1.
-            caller: who asks, if the end of its delivery will not be reported; else None.
+            caller: who asks; a `Delivery` if its end will be reported.
             now_ms: Unix instant.
             mono_ms: monotonic instant.
 
         Raises:
             ValueError: if ``permits`` is not a whole number of at least 1.
         """
-        account = self._accounts[destination]
-        granted = account.take(permits, caller, now_ms, mono_ms)
-        if not granted and (self._left or account.queue.is_full):
-            account.ledger.refuse(permits)
-            return None
         waiter = Waiter(destination, permits, caller)
-        waiter.granted = granted
-        if not granted:
-            account.queue.join(waiter)
-        return waiter
+        return waiter if self.join(waiter, now_ms, mono_ms) else None
+
+    def join(self, waiter: Waiter, now_ms: int, mono_ms: int) -> bool:
+        """As `enqueue`, with a waiter that its caller knows, and gives up, whatever interrupts."""
+        account = self._accounts[waiter.destination]
+        waiter.granted = account.take(waiter.permits, waiter.caller, now_ms, mono_ms)
+        if waiter.granted:
+            return True
+        if self._left or account.queue.is_full:
+            account.ledger.refuse(waiter.permits)
+            return False
+        account.queue.join(waiter)
+        return True
 
     def top_up(
-        self, destination: str, permits: int, caller: Hashable | None, now_ms: int, mono_ms: int
+        self, destination: str, permits: int, caller: Hashable, now_ms: int, mono_ms: int
     ) -> int:
         """Spend up to so many more for one who was just granted one permit; return how many.
 
@@ -200,22 +204,28 @@ class Engine:
         if permits < 1 or account.queue.is_waiting:
             return 0
         more = account.ledger.take_up_to(permits, now_ms)
-        if more and caller is not None:
+        if more:
             account.advance(mono_ms)
             account.deliveries.begin(1 + more, caller)
         return more
 
-    def pump(self, destination: str, now_ms: int, mono_ms: int) -> list[Waiter]:
-        """Grant to waiters in order what may be spent now; return those granted."""
+    def pump(
+        self, destination: str, now_ms: int, mono_ms: int, granted: list[Waiter] | None = None
+    ) -> list[Waiter]:
+        """Grant to waiters in order what may be spent now; return those granted.
+
+        They are put at the end of ``granted``, if it is given, one by one: a caller that is
+        interrupted knows whom to wake.
+        """
         account = self._accounts[destination]
         account.advance(mono_ms)
-        granted: list[Waiter] = []
+        granted = [] if granted is None else granted
         while (head := account.queue.head()) is not None:
             if not account.ledger.take(head.permits, now_ms):
                 break
             account.queue.serve(head)
-            account.deliveries.begin(head.permits, head.caller)
             granted.append(head)
+            account.deliveries.begin(head.permits, head.caller)
         return granted
 
     def give_up(self, waiter: Waiter, mono_ms: int) -> bool:
@@ -249,11 +259,11 @@ class Engine:
         account = self._accounts[destination]
         return account.ledger.opens_at_ms(permits, now_ms, Ahead(account.queue))
 
-    def end_delivery(self, destination: str, permits: int, mono_ms: int) -> None:
-        """Note the end of a delivery that was granted without a caller."""
+    def end_delivery(self, destination: str, delivery: Delivery, mono_ms: int) -> None:
+        """Note the end of a delivery; once it has ended, or if it never began, nothing happens."""
         account = self._accounts[destination]
+        account.deliveries.ended.append(delivery)
         account.advance(mono_ms)
-        account.deliveries.end(permits)
 
     def dismiss(self, mono_ms: int) -> list[Waiter]:
         """Take all waiters of all destinations out unserved and return them."""

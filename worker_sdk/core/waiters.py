@@ -26,13 +26,19 @@ LOOKED_AT_MAX: Final = 256
 BARE_DELIVERY_MAX_MS: Final = 60_000
 
 
+class Delivery:
+    """One delivery whose end will be reported; it is asked for, and ended, by this mark."""
+
+    __slots__ = ()
+
+
 class Waiter:
     """One request in the queue.
 
     Attributes:
         destination: what it waits for.
         permits: how many it wants at once.
-        caller: who asks (a thread or a task); None if a delivery's end will be reported.
+        caller: who asks: a thread or a task, or a `Delivery` if its end will be reported.
         granted: whether it has its permits.
         is_impossible: whether it was sent away because no window can give so many any more.
         reported: whether a report named it as waiting.
@@ -49,14 +55,16 @@ class Waiter:
         "wake",
     )
 
-    def __init__(self, destination: str, permits: int, caller: Hashable | None) -> None:
+    def __init__(
+        self, destination: str, permits: int, caller: Hashable, wake: object = None
+    ) -> None:
         self.destination = destination
         self.permits = permits
         self.caller = caller
         self.granted = False
         self.is_impossible = False
         self.reported = False
-        self.wake: object = None
+        self.wake = wake
 
 
 class WaitQueue:
@@ -176,18 +184,24 @@ class Ahead:
 
 
 class DeliveryAccount:
-    """Starved and busy time of one destination, from the monotonic clock's milliseconds."""
+    """Starved and busy time of one destination, from the monotonic clock's milliseconds.
+
+    Attributes:
+        ended: deliveries of which an end was reported that is not accounted for yet; each may be
+            there several times. To append to it is all that a finaliser can do amid another call.
+    """
 
     __slots__ = (
         *("_at_ms", "_bare", "_bare_permits", "_busy_ms", "_most_permits"),
-        *("_reported_count", "_reported_permits", "_starved_ms"),
+        *("_reported", "_reported_permits", "_starved_ms", "ended"),
     )
 
     def __init__(self) -> None:
         self._bare: OrderedDict[Hashable, tuple[int, int]] = OrderedDict()
         self._bare_permits = 0
+        self._reported: dict[Delivery, int] = {}
         self._reported_permits = 0
-        self._reported_count = 0
+        self.ended: deque[Delivery] = deque()
         self._most_permits = 1
         self._at_ms: int | None = None
         self._starved_ms = 0
@@ -196,34 +210,42 @@ class DeliveryAccount:
     @property
     def in_delivery(self) -> int:
         """Deliveries that have begun and whose end will be reported."""
-        return self._reported_count
+        return len(self._reported)
 
     def advance(self, mono_ms: int, waiters: int) -> None:
         """Account for the time up to ``mono_ms``, during which ``waiters`` were waiting."""
-        if self._at_ms is not None and mono_ms <= self._at_ms:
-            return  # calls are many in a millisecond
+        if self._at_ms is None or mono_ms > self._at_ms:  # calls are many in a millisecond
+            self._pass(mono_ms, waiters)
+        while self.ended:
+            # An exception may come between any two steps, as by Ctrl-C; each may be done again.
+            self._reported_permits -= self._reported.pop(self.ended[0], 0)
+            if not self._reported:
+                self._reported_permits = 0
+            self.ended.popleft()
+
+    def _pass(self, mono_ms: int, waiters: int) -> None:
         elapsed_ms = 0 if self._at_ms is None else mono_ms - self._at_ms
         self._at_ms = mono_ms
-        self._busy_ms += elapsed_ms * self._reported_count
+        self._busy_ms += elapsed_ms * len(self._reported)
         while self._bare:
             _, since_ms = next(iter(self._bare.values()))
             if mono_ms - since_ms <= BARE_DELIVERY_MAX_MS:
                 break
             self._forget_oldest()
-        nothing_delivers = self._bare_permits + self._reported_permits == 0
+        nothing_delivers = not self._reported and self._bare_permits == 0
         if nothing_delivers and 0 < waiters <= self._most_permits:
             self._starved_ms += elapsed_ms
 
-    def asks(self, caller: Hashable | None) -> None:
+    def asks(self, caller: Hashable) -> None:
         """Note that ``caller`` asks again: its bare delivery has ended. Advance first."""
-        if caller is not None and caller in self._bare:
+        if caller in self._bare:
             self._bare_permits -= self._bare.pop(caller)[0]
 
-    def begin(self, permits: int, caller: Hashable | None) -> None:
-        """Note a grant; with a caller its end is that caller's next `asks`. Advance first."""
-        if caller is None:
+    def begin(self, permits: int, caller: Hashable) -> None:
+        """Note a grant; its end is the caller's next `asks`, or `end`. Advance first."""
+        if isinstance(caller, Delivery):
+            self._reported[caller] = permits
             self._reported_permits += permits
-            self._reported_count += 1
         else:
             self.asks(caller)
             self._bare[caller] = (permits, self._at_ms or 0)
@@ -236,11 +258,6 @@ class DeliveryAccount:
     def _forget_oldest(self) -> None:
         _, (permits, _) = self._bare.popitem(last=False)
         self._bare_permits -= permits
-
-    def end(self, permits: int) -> None:
-        """Note the reported end of a delivery. Advance first."""
-        self._reported_permits = max(0, self._reported_permits - permits)
-        self._reported_count = max(0, self._reported_count - 1)
 
     def drain(self) -> tuple[int, int]:
         """Return (starved_ms, busy_ms) since the last call."""

@@ -6,17 +6,16 @@ stops waiting, for whatever reason, takes nothing.
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Final
 
 from worker_sdk.core.ledger import check_permits
 from worker_sdk.core.waiters import Waiter
 from worker_sdk.errors import ClientClosedError, ImpossibleRequestError, PermitTimeout
-from worker_sdk.runtime.member import Member, Wake
-from worker_sdk.transports.threads import is_guest
+from worker_sdk.runtime.member import Member
+from worker_sdk.transports.threads import Bell, is_guest
 
 WAIT_SECONDS_MAX: Final = 1e9
 """A wait of 30 years is as good as one without an end, and every clock can count it."""
@@ -53,7 +52,7 @@ def take(
     destination: str,
     permits: int,
     timeout: float | None,
-    caller: int | None,
+    caller: Hashable,
     meanwhile: Meanwhile | None = None,
 ) -> None:
     """Block until the permits are granted.
@@ -63,7 +62,7 @@ def take(
         destination: what for.
         permits: how many at once.
         timeout: seconds to wait at most; None waits as long as it takes.
-        caller: who asks, if the end of the delivery will not be reported.
+        caller: who asks; a `Delivery` if its end will be reported, and it is by who is interrupted.
         meanwhile: what to look after.
 
     Raises:
@@ -77,20 +76,18 @@ def take(
         return
     if is_guest():  # the host's log, perhaps; what it would wait for may be this thread's work
         deadline = time.monotonic()
-    decided = threading.Event()
-    waiter = _ask(member, destination, permits, caller, decided.set)
-    if waiter.granted:
-        return
+    decided = Bell()
+    waiter = Waiter(destination, permits, caller, decided.ring)
     glance_seconds = _GLANCE_SECONDS if meanwhile is None else meanwhile.every_seconds
     try:
-        while not decided.is_set():
+        _ask(member, waiter)
+        while not waiter.granted:
             left = glance_seconds if deadline is None else deadline - time.monotonic()
-            if left <= 0:
+            if left <= 0 or decided.wait(min(left, glance_seconds)):
                 break
-            if not decided.wait(min(left, glance_seconds)):
-                member.pump()  # whatever befell the background, who waits is served
-                if meanwhile is not None:
-                    meanwhile.look()
+            member.pump()  # whatever befell the background, who waits is served
+            if meanwhile is not None:
+                meanwhile.look()
     except BaseException:
         _withdraw(member, waiter)
         raise
@@ -102,7 +99,7 @@ async def take_async(
     destination: str,
     permits: int,
     timeout: float | None,  # noqa: ASYNC109 - the same face as take
-    caller: int | None,
+    caller: Hashable,
 ) -> None:
     """As `take`, without blocking the event loop. Cancellation takes nothing."""
     import asyncio  # noqa: PLC0415 - whoever comes here has it loaded
@@ -117,10 +114,11 @@ async def take_async(
     def wake() -> None:
         loop.call_soon_threadsafe(decided.set)
 
-    waiter = _ask(member, destination, permits, caller, wake)
-    if waiter.granted:
-        return
+    waiter = Waiter(destination, permits, caller, wake)
     try:
+        _ask(member, waiter)
+        if waiter.granted:
+            return
         async with asyncio.timeout(timeout):
             await decided.wait()
     except TimeoutError:
@@ -131,13 +129,13 @@ async def take_async(
     _conclude(member, waiter)
 
 
-def _ask(member: Member, destination: str, permits: int, caller: int | None, wake: Wake) -> Waiter:
+def _ask(member: Member, waiter: Waiter) -> None:
+    destination, permits = waiter.destination, waiter.permits
     check_permits(permits)
     if not member.can_ever_give(destination, permits):
         raise _impossible(destination, permits)
-    waiter = member.enqueue(destination, permits, caller, wake)
-    if waiter is not None:
-        return waiter
+    if member.enqueue(waiter):
+        return
     if member.is_closed:
         raise ClientClosedError("the client was closed")
     raise _late(member, destination, permits)

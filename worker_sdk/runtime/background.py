@@ -6,6 +6,8 @@ up another, none raises into the host program, and none is needed for `try_acqui
 
 from __future__ import annotations
 
+from typing import Final
+
 from worker_sdk.runtime.member import Member
 from worker_sdk.runtime.pacer import Pacer
 from worker_sdk.runtime.reader import Reader
@@ -13,6 +15,9 @@ from worker_sdk.runtime.reporter import Reporter
 from worker_sdk.runtime.shelter import ShelteredSink, ShelteredSource
 from worker_sdk.runtime.timetable import make_timetable
 from worker_sdk.transports.base import ReportSink, ShareSource
+
+FORSAKEN_SECONDS: Final = 5.0
+"""What the goodbye of a life has that nobody came to know."""
 
 
 class Background:
@@ -49,20 +54,24 @@ class Background:
             self._pacer.start()
             self._reader.start()
             self._reporter.start()  # the last: what it has begun to send would be in vain
-        except RuntimeError:
-            self._pacer.stop()
-            self._reader.stop()
+        except BaseException:  # by Ctrl-C, too
+            self.forsake()
             raise
 
+    def forsake(self) -> None:
+        """Have the work ended, with a goodbye if it has begun; nothing waits for it."""
+        self._pacer.stop()
+        self._reader.stop()
+        self._reporter.end(FORSAKEN_SECONDS)
+
     def close(self, timeout_seconds: float) -> bool:
-        """End the work within the time; say whether the goodbye was delivered."""
+        """End the work within the time; say whether the goodbye was delivered.
+
+        Called again, it sees to its end what is under way, or was interrupted wherever it was.
+        """
         try:
             self._pacer.stop()
             self._reader.stop()
         finally:  # Ctrl-C may come anywhere
-            is_delivered = self.await_close(timeout_seconds)
+            is_delivered = self._reporter.finish(timeout_seconds)
         return is_delivered
-
-    def await_close(self, timeout_seconds: float) -> bool:
-        """See a `close` to its end that was interrupted, wherever it was (a second Ctrl-C)."""
-        return self._reporter.finish(timeout_seconds)

@@ -6,8 +6,10 @@ asked for.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -73,13 +75,19 @@ class Lives:
         background = Background(member, sink, source, self._options.flush_seconds)
         try:
             background.start()
-        except RuntimeError as error:  # too many threads, or the interpreter is at its end
+            self._member, self._background = member, background
+            self._last = member
+            processes.watch(self)
+            self._on_change(member)
+            self._is_started = True
+        except BaseException as error:  # by Ctrl-C, too: nobody would ever close this life
+            self._member = self._background = None
+            background.forsake()
+            self._on_change(None)
+            if not isinstance(error, RuntimeError):
+                raise
+            # There are too many threads, or the interpreter is at its end.
             raise ClientClosedError(f"the client's threads cannot be started: {error}") from error
-        self._member, self._background = member, background
-        self._last = member
-        self._is_started = True
-        processes.watch(self)
-        self._on_change(member)
         return member
 
     def present(self) -> Member:
@@ -106,22 +114,26 @@ class Lives:
     def end(self, timeout_seconds: float) -> int:
         """End the life within the time; return how many tuples were not delivered.
 
-        Nothing happens if there is none.
+        Nothing happens if there is none. An end that somebody else is at, or that was interrupted,
+        is waited for.
         """
         self._forget_parents()
         if self._interrupts() or is_guest():
             return self._end_later(timeout_seconds)
         with entered(self._lock):
-            member, background = self._member, self._background
-            self._closing = background  # until it has; a second Ctrl-C may come anywhere here
+            background = self._background
+            if background is not None:
+                self._closing = background  # until it has; a second Ctrl-C may come anywhere here
+            closing = self._closing
             self._member = self._background = None
             self._is_started = False
             self._on_change(None)
-        if member is None or background is None:
+        if closing is None:
             return 0
-        delivered = background.close(timeout_seconds)
-        self._closing = None
-        return 0 if delivered else len(member.identity.destinations)
+        delivered = closing.close(timeout_seconds)
+        if self._closing is closing:
+            self._closing = None
+        return 0 if delivered else len(self._options.destinations)
 
     def _interrupts(self) -> bool:
         member = self._member
@@ -133,7 +145,8 @@ class Lives:
         self._ending = threading.Thread(
             target=self.end, args=(timeout_seconds,), name="permit-ending", daemon=True
         )
-        self._ending.start()
+        with contextlib.suppress(RuntimeError):  # no thread any more; the exit comes to it
+            self._ending.start()
         return len(self._options.destinations)
 
     # -- processes
@@ -163,9 +176,8 @@ class Lives:
         """End the life, as the interpreter exits."""
         if self._pid != os.getpid():
             return
-        if self._ending is not None:
+        deadline = time.monotonic() + timeout_seconds
+        if self._ending is not None and self._ending.ident is not None:
             self._ending.join(timeout_seconds)
-        elif self._member is not None:
-            self.end(timeout_seconds)
-        elif self._closing is not None:
-            self._closing.await_close(timeout_seconds)
+        if self._member is not None or self._closing is not None:
+            self.end(max(0.0, deadline - time.monotonic()))

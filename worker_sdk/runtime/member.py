@@ -17,9 +17,9 @@ from worker_sdk.core.engine import Engine
 from worker_sdk.core.ledger import Allowance
 from worker_sdk.core.loans import Loans
 from worker_sdk.core.machines import Machines
-from worker_sdk.core.waiters import Waiter
+from worker_sdk.core.waiters import Delivery, Waiter
 from worker_sdk.runtime.clocks import Clock
-from worker_sdk.runtime.guard import entered, make_guard
+from worker_sdk.runtime.guard import entered, is_interrupted, make_guard
 from worker_sdk.runtime.options import Options
 from worker_sdk.runtime.remedies import Lookout
 from worker_sdk.runtime.shelter import ends_its_greenlet
@@ -76,13 +76,14 @@ class Member:
         self._lookout = Lookout(options)
         self.statistics = Statistics()
         self.is_closed = False
+        self._goodbye: UsageBatch | None = None
         self.on_waiting: Wake | None = None
         self._waiting: set[str] = set()
         self._warned_at_ms: dict[str, int] = {}
 
     # -- permits
 
-    def take(self, destination: str, permits: int, caller: Hashable | None) -> bool:
+    def take(self, destination: str, permits: int, caller: Hashable) -> bool:
         """Take permits that can be had at once; a refusal is not counted."""
         clock = self.clock
         with entered(self.lock):
@@ -90,34 +91,30 @@ class Member:
                 permits, caller, clock.wall_ms(), clock.mono_ms()
             )
 
-    def enqueue(
-        self, destination: str, permits: int, caller: Hashable | None, wake: Wake
-    ) -> Waiter | None:
-        """Ask for permits; None if too many wait. ``wake`` is called once it is decided.
+    def enqueue(self, waiter: Waiter) -> bool:
+        """Ask for permits; False if too many wait. Its ``wake`` is called once it is decided.
 
-        A waiter that comes back neither granted nor refused must be waited for, then given up or
-        taken.
+        A waiter that is not granted must be waited for, then given up or taken; and given up by
+        whoever is interrupted in this call.
         """
-        clock = self.clock
+        clock, destination = self.clock, waiter.destination
         with entered(self.lock):
-            waiter = self.engine.enqueue(
-                destination, permits, caller, clock.wall_ms(), clock.mono_ms()
-            )
-            if waiter is None or waiter.granted:
-                return waiter
-            waiter.wake = wake
+            if not self.engine.join(waiter, clock.wall_ms(), clock.mono_ms()):
+                return False
+            if waiter.granted:
+                return True
             self._waiting.add(destination)
             is_next = self.engine.head(destination) is waiter
         if is_next:  # else it is known already when to come for who is before it
             self._call_pacer()
-        return waiter
+        return True
 
     def _call_pacer(self) -> None:
         on_waiting = self.on_waiting
         if on_waiting is not None:
             on_waiting()
 
-    def top_up(self, destination: str, permits: int, caller: Hashable | None) -> int:
+    def top_up(self, destination: str, permits: int, caller: Hashable) -> int:
         """Take up to so many permits more for a caller that just got one; return how many."""
         with entered(self.lock):
             return self.engine.top_up(
@@ -141,9 +138,8 @@ class Member:
 
     def return_granted(self, waiter: Waiter) -> None:
         """Give back what a waiter was granted that nobody will use."""
-        with entered(self.lock):
-            if waiter.caller is None:
-                self.engine.end_delivery(waiter.destination, waiter.permits, self.clock.mono_ms())
+        if isinstance(waiter.caller, Delivery):
+            self.end_delivery(waiter.destination, waiter.caller)
         self.refund(waiter.destination, waiter.permits)
 
     def refund(self, destination: str, permits: int) -> int:
@@ -153,10 +149,13 @@ class Member:
         self.pump()
         return back
 
-    def end_delivery(self, destination: str, permits: int) -> None:
-        """Note the end of a delivery."""
-        with entered(self.lock):
-            self.engine.end_delivery(destination, permits, self.clock.mono_ms())
+    def end_delivery(self, destination: str, delivery: Delivery) -> None:
+        """Note the end of a delivery; a finaliser may come here amid any call of its thread."""
+        if is_interrupted(self.lock):
+            self.engine.account(destination).deliveries.ended.append(delivery)
+            return
+        with self.lock:
+            self.engine.end_delivery(destination, delivery, self.clock.mono_ms())
 
     def pump(self) -> int | None:
         """Grant to whom it is due; return in how many milliseconds to come again.
@@ -165,33 +164,33 @@ class Member:
         """
         next_ms: int | None = None
         woken: list[Waiter] = []
-        with entered(self.lock):
-            now_ms, mono_ms = self.clock.wall_ms(), self.clock.mono_ms()
-            for destination in list(self._waiting):
-                woken += self._pump_one(destination, now_ms, mono_ms)
-                head = self.engine.head(destination)
-                if head is None:
-                    self._waiting.discard(destination)
-                    continue
-                opens_at_ms = self.engine.opens_at_ms(destination, head.permits, now_ms)
-                if opens_at_ms is not None:
-                    wait_ms = max(PUMP_LEAST_MS, opens_at_ms - now_ms)
-                    next_ms = wait_ms if next_ms is None else min(next_ms, wait_ms)
-        for waiter in woken:
-            self._wake(waiter)
+        try:
+            with entered(self.lock):
+                now_ms, mono_ms = self.clock.wall_ms(), self.clock.mono_ms()
+                for destination in list(self._waiting):
+                    wait_ms = self._pump_one(destination, now_ms, mono_ms, woken)
+                    if wait_ms is not None:
+                        next_ms = wait_ms if next_ms is None else min(next_ms, wait_ms)
+        finally:  # a caller may be interrupted anywhere, as by Ctrl-C; those granted know nothing
+            for waiter in woken:
+                self._wake(waiter)
         return next_ms
 
-    def _pump_one(self, destination: str, now_ms: int, mono_ms: int) -> list[Waiter]:
-        woken = self.engine.pump(destination, now_ms, mono_ms)
+    def _pump_one(
+        self, destination: str, now_ms: int, mono_ms: int, woken: list[Waiter]
+    ) -> int | None:
+        self.engine.pump(destination, now_ms, mono_ms, woken)
         while (head := self.engine.head(destination)) is not None:
             if self.engine.can_ever_give(destination, head.permits):
-                break
+                opens_at_ms = self.engine.opens_at_ms(destination, head.permits, now_ms)
+                return None if opens_at_ms is None else max(PUMP_LEAST_MS, opens_at_ms - now_ms)
             # A new document made it impossible; it must not block those behind it.
-            self.engine.give_up(head, mono_ms)
             head.is_impossible = True
             woken.append(head)
-            woken += self.engine.pump(destination, now_ms, mono_ms)
-        return woken
+            self.engine.give_up(head, mono_ms)
+            self.engine.pump(destination, now_ms, mono_ms, woken)
+        self._waiting.discard(destination)
+        return None
 
     def _wake(self, waiter: Waiter) -> None:
         wake = waiter.wake
@@ -317,9 +316,9 @@ class Member:
     def undelivered(self, batch: UsageBatch, rest: UsageBatch, cause: str) -> None:
         """Merge back what did not arrive of a batch, and count it."""
         with entered(self.lock):
-            if rest.state is MemberState.RUNNING:
+            if rest.state is MemberState.RUNNING and self._goodbye is None:
                 self.engine.restore(rest)
-            elif rest.state is MemberState.LEAVING:
+            elif rest.state is not MemberState.STARTING:
                 self.statistics.tuples_dropped += len(rest.tuples)
             self.statistics.flushes_failed += 1
             self.statistics.tuples_delivered += len(batch.tuples) - len(rest.tuples)
@@ -327,12 +326,17 @@ class Member:
             self.statistics.failed("flush", cause)
 
     def goodbye(self) -> UsageBatch:
-        """End the life: dismiss the waiters, grant nothing more, return the last batch."""
+        """End the life: dismiss the waiters, grant nothing more, return the last batch.
+
+        It is the same one whenever it is asked for again.
+        """
         with entered(self.lock):
+            if self._goodbye is not None:
+                return self._goodbye
             self.is_closed = True
             now_ms, mono_ms = self.clock.wall_ms(), self.clock.mono_ms()
             dismissed = self.engine.dismiss(mono_ms)
-            batch = self.engine.goodbye(now_ms, mono_ms)
+            batch = self._goodbye = self.engine.goodbye(now_ms, mono_ms)
         for waiter in dismissed:
             self._wake(waiter)
         return batch

@@ -15,7 +15,7 @@ from worker_sdk.runtime.complaints import complain, trouble
 from worker_sdk.runtime.member import Member
 from worker_sdk.runtime.timetable import Timetable
 from worker_sdk.transports.base import ReportSink, SendError, names_of
-from worker_sdk.transports.threads import Bell, GuestThread
+from worker_sdk.transports.threads import Bell, GuestThread, Latch
 from worker_sdk.wire.usage import MemberState, UsageBatch
 
 RETRY_SECONDS: Final = 0.5
@@ -58,8 +58,8 @@ class Reporter:
         self._bell = Bell()
         self._thread = GuestThread("permit-reporter", self._run)
         self._ends_mono: float | None = None
-        self._ended = threading.Event()
-        self._lock = threading.Lock()
+        self._ended = Latch()
+        self._lock = threading.RLock()  # a handler's close may come amid another one's
         self._may_be_interrupted = False
         self._is_delivered = False
         self._until_turn_seconds = timetable.first_report_seconds
@@ -72,6 +72,13 @@ class Reporter:
         """
         self._thread.start()
 
+    def end(self, timeout_seconds: float) -> None:
+        """Begin the goodbye, which has so long; nothing waits for it."""
+        if self._ends_mono is None:
+            seconds = max(CLOSE_LEAST_SECONDS, timeout_seconds - CLOSE_MARGIN_SECONDS)
+            self._ends_mono = time.monotonic() + seconds
+        self._bell.ring()
+
     def finish(self, timeout_seconds: float) -> bool:
         """Have the goodbye said within the time; say whether it was delivered.
 
@@ -79,19 +86,17 @@ class Reporter:
         interrupted: it goes on waiting.
         """
         deadline = time.monotonic() + timeout_seconds
-        if self._ends_mono is None:
-            seconds = max(CLOSE_LEAST_SECONDS, timeout_seconds - CLOSE_MARGIN_SECONDS)
-            self._ends_mono = time.monotonic() + seconds
+        self.end(timeout_seconds)
         if self._thread.ident is None:  # it has not begun
             self._member.goodbye()
             return False
-        self._bell.ring()
         # Not by joining: a join that Ctrl-C interrupts takes the thread for ended.
         self._ended.wait(min(GRACE_SECONDS, timeout_seconds / 4))
         with self._lock:
             if self._may_be_interrupted:
                 self._sink.interrupt()
-        self._ended.wait(max(0.0, deadline - time.monotonic()))
+        if not self._ended.wait(max(0.0, deadline - time.monotonic())):
+            self._member.goodbye()  # it hangs; who waits for permits is not to
         return self._is_delivered
 
     # -- the thread
@@ -107,7 +112,7 @@ class Reporter:
                 self._take(self._report_in_turn)
             self._take(self._say_goodbye)
         finally:
-            self._ended.set()
+            self._ended.open()
 
     def _take(self, step: Callable[[], object]) -> None:
         try:

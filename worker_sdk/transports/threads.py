@@ -53,6 +53,32 @@ class Bell:
         return self._silence.acquire(timeout=max(0.0, min(seconds, WAIT_MAX_SECONDS)))
 
 
+class Latch:
+    """Opens once, for all who wait, from then on.
+
+    As with a `Bell`, and not with an Event, a handler that waits amid a wait of its own thread
+    does not wait for itself.
+    """
+
+    def __init__(self) -> None:
+        self.is_open = False
+        self._closed = threading.Lock()
+        self._closed.acquire()
+
+    def open(self) -> None:
+        """Let everybody go on. From one thread only."""
+        if not self.is_open:
+            self.is_open = True
+            self._closed.release()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for so long at most; say whether it is open."""
+        timeout_seconds = max(0.0, min(seconds, WAIT_MAX_SECONDS))
+        if not self.is_open and self._closed.acquire(timeout=timeout_seconds):
+            self._closed.release()
+        return self.is_open
+
+
 def has_greenlets() -> bool:
     """Say whether threads are greenlets here (gevent, eventlet), all on one of the system's."""
     gevent: Any = sys.modules.get("gevent.monkey")
