@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from tests.chaos.fleet import SERVED_SECONDS, VALID_SECONDS, WINDOW_SECONDS, Fleet
+from tests.chaos.fleet import SERVED_SECONDS, VALID_SECONDS, WINDOW_SECONDS, Fleet, measured
 from tests.support.fault_proxy import Fault
 
 pytestmark = pytest.mark.timeout(240)
@@ -23,6 +23,7 @@ CUT_EVERY_SECONDS = 0.05
 DEAD_SERVED_SECONDS = 60.0
 """Drivers notice a link that is dead without a word by their own limits of time."""
 
+STORED = "permit_ingest_stored_total"
 READ_ONLY = "default_transaction_read_only"
 
 
@@ -113,4 +114,11 @@ def test_a_topic_that_is_deleted_and_made_again_is_read_again(fleet: Fleet) -> N
                 await admin.close()
 
     asyncio.run(remake())
+    before = sum(measured(balancer, STORED) for balancer in fleet.balancers)
+
+    def is_stored() -> bool:
+        return sum(measured(balancer, STORED) for balancer in fleet.balancers) > before
+
+    # Not served alone: shares are repeated where nobody reads.
+    fleet.wait(is_stored, "read again", DEAD_SERVED_SECONDS)
     fleet.await_service(DEAD_SERVED_SECONDS)

@@ -38,6 +38,9 @@ REJECT_SECONDS: Final = 3
 REJECT_PAUSE_SECONDS: Final = 30
 STOP_SECONDS: Final = 5
 FETCH_MAX_BYTES: Final = 8 * 1024 * 1024
+METADATA_MS: Final = 10_000
+"""So soon a topic that was made again, or given more partitions, is noticed; unasked, in 5 min."""
+
 LOG_APPEND_TIME: Final = 1
 DETAIL_MAX: Final = 500
 
@@ -104,6 +107,7 @@ class KafkaUsageLog:
             max_partition_fetch_bytes=FETCH_MAX_BYTES // 4,
             session_timeout_ms=self._config.session_timeout_ms,
             heartbeat_interval_ms=max(500, self._config.session_timeout_ms // 4),
+            metadata_max_age_ms=METADATA_MS,
         )
         producer = AIOKafkaProducer(**options, enable_idempotence=False, acks="all")
         self._consumer, self._producer = consumer, producer
