@@ -21,6 +21,7 @@ from balancer.core.layout import free_gaps, take_slice, with_further
 from balancer.core.lending import Wants, lend
 from balancer.core.model import MemberRecord
 from worker_sdk.wire.distribution import DestinationShares, Entry, Member, Terms
+from worker_sdk.wire.limits import DESTINATION_MEMBERS_MAX
 from worker_sdk.wire.shares import (
     POINTS,
     Interval,
@@ -100,7 +101,9 @@ def _with_newcomers(
 ) -> DestinationShares:
     slice_points = max(1, POINTS // max(1, newcomers.live_count))
     came: list[Entry] = []
-    for host, instance in newcomers.members:
+    # Readers take no longer line; who finds no room waits for a regular round.
+    room = max(0, DESTINATION_MEMBERS_MAX - len(line.entries))
+    for host, instance in newcomers.members[:room]:
         inherited = left_by_host.get(host)
         interval = _take_inherited(gaps, inherited) or take_slice(gaps, slice_points)
         if interval is None:

@@ -15,6 +15,12 @@ from balancer.core.entry_columns import EntryColumns
 from balancer.core.model import MemberRecord
 from balancer.core.rows import Rows
 from worker_sdk.wire.distribution import DestinationShares, Document, Member
+from worker_sdk.wire.limits import (
+    DESTINATION_HOLDS_MAX,
+    DESTINATION_MEMBERS_MAX,
+    DOCUMENT_DESTINATIONS_MAX,
+    ENTRY_INTERVALS_MAX,
+)
 from worker_sdk.wire.shares import POINTS
 
 
@@ -75,11 +81,12 @@ def windows_agree(
         name = new.terms.destination
         known = (of_document[name] for of_document in lines if name in of_document)
         old = next((line for line in known if _overlap(new, line)), None)
-        if old is None or new.entries == old.entries:
+        if old is None:
             continue
         if new.terms.capacity != old.terms.capacity:
             faults.append(f"{name}: two capacities in one window")
-        faults.extend(_contested(name, new, old, members))
+        if new.entries != old.entries:
+            faults.extend(_contested(name, new, old, members))
     return faults
 
 
@@ -143,6 +150,28 @@ def valid_over_coverage(document: Document) -> list[str]:
         for shares in document.destinations
         if shares.terms.until_window * shares.terms.window_seconds * 1000 > document.valid_until_ms
     ]
+
+
+def readers_take_it(document: Document) -> list[str]:
+    """Check that nothing is more than whoever reads the document accepts.
+
+    A document that nobody can read stops every member, and the next leader with them.
+    """
+    faults = []
+    if len(document.destinations) > DOCUMENT_DESTINATIONS_MAX:
+        faults.append(f"{len(document.destinations)} destinations are more than readers take")
+    for shares in document.destinations:
+        most_intervals = EntryColumns.of(shares.entries).pieces.count.max(initial=0)
+        faults.extend(
+            f"{shares.terms.destination}: {count} {what} are more than readers take"
+            for what, count, most in (
+                ("members", len(shares.entries), DESTINATION_MEMBERS_MAX),
+                ("holds", len(shares.holds), DESTINATION_HOLDS_MAX),
+                ("intervals of a member", int(most_intervals), ENTRY_INTERVALS_MAX),
+            )
+            if count > most
+        )
+    return faults
 
 
 def promises_kept(

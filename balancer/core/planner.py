@@ -319,6 +319,7 @@ def _broken(work: _Round, document: Document) -> list[str]:
         *invariants.windows_agree(document, work.lineage.named, work.members),
         *invariants.begins_soon(document, work.now_ms, snapshot.round_ms),
         *invariants.valid_over_coverage(document),
+        *invariants.readers_take_it(document),
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -88,3 +89,11 @@ def test_a_promise_is_kept_by_an_unbroken_interval_or_a_hold() -> None:
     assert faults((0, 10), needs=10, gone=5)
     assert not faults((0, 10), needs=10, gone=5, held=5)
     assert faults((0, 10), needs=10, gone=5, held=4)
+
+
+def test_two_capacities_in_one_window_are_told_also_where_all_shares_stay() -> None:
+    before = document([Entry("a", "i", ((0, 10),), 0)])
+    (line,) = before.destinations
+    lowered = replace(line, terms=replace(TERMS, capacity=50))
+    after = replace(before, epoch=2, destinations=(lowered,))
+    assert windows_agree(after, [before], {}) == ["db: two capacities in one window"]
