@@ -21,6 +21,7 @@ from worker_sdk.transports import s3 as s3_module
 from worker_sdk.transports.base import Identity
 from worker_sdk.transports.memory import MemorySink
 from worker_sdk.transports.s3 import S3Source
+from worker_sdk.wire import distribution
 from worker_sdk.wire.distribution import Document, OnExpiry
 
 WAIT_SECONDS = 20.0
@@ -127,6 +128,15 @@ async def test_a_balancer_takes_forbidden_for_nothing_yet_and_later_for_a_fault(
     for _ in range(3):
         with pytest.raises(BalancerError, match="AccessDenied"):
             await store.current(0, tag=None)
+
+
+async def test_a_document_that_readers_would_refuse_is_not_put(
+    store: S3DocumentStore, fake: FakeS3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(distribution, "DOCUMENT_MAX_BYTES", 10)
+    with pytest.raises(BalancerError, match=r"shard 0 cannot be published: .* too large"):
+        await store.publish(document(1), keep=(), tag=None)
+    assert not fake.objects
 
 
 async def test_a_missing_bucket_is_no_empty_one(url: str) -> None:

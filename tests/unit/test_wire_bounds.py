@@ -12,6 +12,7 @@ import pytest
 
 from tests.golden.examples import DOCUMENT, NOW_MS, RUNNING
 from worker_sdk.errors import RejectReason, WireError
+from worker_sdk.wire import distribution
 from worker_sdk.wire.compression import gunzip_bytes, gunzip_chunks, gzip_bytes
 from worker_sdk.wire.distribution import decode_document, encode_document, read_own_shares
 from worker_sdk.wire.limits import (
@@ -113,6 +114,19 @@ def test_a_batch_of_small_items_is_refused_before_it_takes_memory(item: str) -> 
 def test_a_document_of_empty_lines_is_refused_before_it_takes_memory() -> None:
     body = gzip.compress(gzip.decompress(encode_document(DOCUMENT)) + b"\n" * (32 * MIB))
     assert peak_bytes(lambda: refused(lambda: decode_document(body))) < 48 * MIB
+
+
+@pytest.mark.parametrize("name", ["DOCUMENT_MAX_BYTES", "DOCUMENT_COMPRESSED_MAX_BYTES"])
+def test_a_document_that_readers_refuse_for_its_size_is_not_written(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = encode_document(DOCUMENT)
+    size = len(body) if "COMPRESSED" in name else len(gunzip_bytes(body, 1_000_000))
+    monkeypatch.setattr(distribution, name, size)
+    assert encode_document(DOCUMENT) == body
+    monkeypatch.setattr(distribution, name, size - 1)
+    assert refused(lambda: encode_document(DOCUMENT)) is RejectReason.TOO_LARGE
+    assert refused(lambda: decode_document(body)) is RejectReason.TOO_LARGE
 
 
 def test_a_member_line_has_a_longest_length() -> None:

@@ -161,9 +161,14 @@ def encode_document(document: Document) -> bytes:
     """Return the document as the bytes of its file; equal documents give equal bytes.
 
     Raises:
-        WireError: BAD_NAME where a name is not UTF-8 (a lone surrogate).
+        WireError: BAD_NAME where a name is not UTF-8 (a lone surrogate); TOO_LARGE where readers
+            would refuse the file for its size.
     """
-    return gzip_bytes(b"".join(_document_parts(document)), level=_LEVEL)
+    text = b"".join(_document_parts(document))
+    body = gzip_bytes(text, level=_LEVEL)
+    if len(text) > DOCUMENT_MAX_BYTES or len(body) > DOCUMENT_COMPRESSED_MAX_BYTES:
+        raise WireError(RejectReason.TOO_LARGE, "a document is too large for its readers")
+    return body
 
 
 def _document_parts(document: Document) -> Iterator[bytes]:

@@ -209,9 +209,10 @@ class S3DocumentStore:
     async def publish(self, document: Document, *, keep: Sequence[int], tag: str | None) -> str:
         """See the port."""
         shard = document.shard
-        body = await self._call(partial(encode_document, document))
-        if len(body) > DOCUMENT_COMPRESSED_MAX_BYTES:
-            raise BalancerError(f"the document of shard {shard} is too large to publish")
+        try:
+            body = await self._call(partial(encode_document, document))
+        except WireError as error:
+            raise BalancerError(f"shard {shard} cannot be published: {error}") from error
         key = document_key(shard, document.epoch)
         await self._call(partial(self._bucket.put, key, body, tag=None))
         known = self._shards.setdefault(shard, _Known())
