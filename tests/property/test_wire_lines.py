@@ -82,6 +82,15 @@ def test_plain_lines_are_read_at_once_up_to_the_next_destination() -> None:
     assert plain_entries(text[:-1], 0, 2) is None
 
 
+def test_the_longest_plain_line_is_read_at_once_and_no_more_is_looked_at_than_lines_may_take() -> (
+    None
+):
+    longest = lines_of(f'["{"h" * 255}","{"i" * 255}",[[999999999,1000000000]],1000000000]')
+    assert at_once(longest) == one_by_one(longest)
+    assert at_once(longest * 3) == one_by_one(longest * 3)
+    assert plain_entries(longest + b" " + longest, 0, 1) is None
+
+
 def outcome(read: Callable[[bytes], Document], body: bytes) -> Document | str:
     try:
         return read(body)

@@ -42,9 +42,11 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     streamed = zstandard.ZstdCompressor().compressobj()
     sizeless = streamed.compress(b"[]") + streamed.flush()
     bodies = [b"", b"junk", zstandard.compress(b"{"), zstandard.compress(b" " * 5_001), sizeless]
+    bodies.append(zstandard.compress(b"[" * 4_000))
     whole = zstandard.compress(b" " * 4_000 + b"[]")
     texts = [b64encode(body).decode() for body in (*bodies, whole[:-3])]
-    return ["{", *(json.dumps({"zstd": text}) for text in (*texts, "?", 5, None))]
+    deep = "[" * 100_000
+    return ["{", deep, *(json.dumps({"zstd": text}) for text in (*texts, "?", 5, None))]
 
 
 def test_a_broken_text_is_told_and_a_broken_memory_is_an_empty_one(

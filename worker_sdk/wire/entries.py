@@ -31,6 +31,8 @@ _BETWEEN_BYTES: Final = len('["","",[],]\n')
 _AROUND_BYTES: Final = len("[,]")
 """What a plain line has beside names and numbers, and an interval beside its numbers."""
 
+_LONGEST_BYTES: Final = 2 * NAME_MAX_BYTES + 3 * len(str(POINTS)) + _BETWEEN_BYTES + _AROUND_BYTES
+
 Member = tuple[str, str]
 """(host, instance)."""
 
@@ -115,9 +117,11 @@ def plain_entries(body: bytes, start: int, count: int) -> tuple[Columns, int] | 
         start: where the lines begin; a line that begins with a brace, or nothing, follows them.
         count: how many they are.
     """
-    end = body.find(b"\n{", start) + 1 or len(body)
-    if not count or body.count(b"\n", start, end) != count:
-        return None  # so that no more is made of them than was said
+    # No more is looked at, and no more made of it, than so many lines may be.
+    last = start + count * _LONGEST_BYTES
+    end = body.find(b"\n{", start, last + 1) + 1 or len(body)
+    if not count or end > last or body.count(b"\n", start, end) != count:
+        return None
     rows: list[tuple[bytes, ...]] = _PLAIN_LINE.findall(body, start, end)
     if len(rows) != count:
         return None

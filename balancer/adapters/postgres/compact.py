@@ -38,13 +38,13 @@ def expanded(text: str) -> Any:
     Raises:
         ValueError: where it is none.
     """
-    value = json.loads(text)
-    if not isinstance(value, dict) or _COMPRESSED not in value:
-        return value
     try:
+        value = json.loads(text)
+        if not isinstance(value, dict) or _COMPRESSED not in value:
+            return value
         compressed = b64decode(value[_COMPRESSED], validate=True)
         if not 0 <= zstandard.frame_content_size(compressed) <= VALUE_MAX_BYTES:
             raise ValueError("a stored value does not tell its size, or is too large")
         return json.loads(zstandard.ZstdDecompressor().decompress(compressed))
-    except (TypeError, zstandard.ZstdError) as error:
+    except (TypeError, RecursionError, zstandard.ZstdError) as error:
         raise ValueError(f"a stored value is broken: {error}") from error
