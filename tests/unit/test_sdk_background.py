@@ -5,9 +5,11 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 
-from worker_sdk import PermitClient
+from tests.support.real_clients import await_condition
+from worker_sdk import ClientClosedError, PermitClient
 from worker_sdk.testing import InMemoryBalancer, wait_until_ready
 from worker_sdk.transports.base import SendError
 from worker_sdk.transports.memory import MemorySink, MemorySource
@@ -55,7 +57,7 @@ def test_a_report_that_hangs_holds_up_no_waiter_and_its_counts_are_in_the_goodby
     assert [(entry.used, entry.denied) for entry in goodbye.tuples] == [(2, 5)]
 
 
-def test_a_close_that_hears_of_nobody_ends_in_time() -> None:
+def test_a_close_that_hears_of_nobody_ends_in_time_and_sends_waiters_away() -> None:
     class Deaf(MemorySink):
         def send(self, batch: UsageBatch, timeout_seconds: float) -> None:
             ended.wait(WAIT_SECONDS)
@@ -65,10 +67,37 @@ def test_a_close_that_hears_of_nobody_ends_in_time() -> None:
         destinations=["db"], kafka=Deaf, distribution=lambda _: MemorySource(), host="host"
     )
     client.start()
-    started_mono = time.monotonic()
-    assert client.close(timeout=0.5) == 1
-    assert time.monotonic() - started_mono < WAIT_SECONDS / 2
+    handle = client.destination("db")
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(handle.acquire)
+        await_condition(lambda: handle.state.waiting == 1, "somebody waits")
+        started_mono = time.monotonic()
+        assert client.close(timeout=0.5) == 1
+        assert time.monotonic() - started_mono < WAIT_SECONDS / 2
+        assert isinstance(waiting.exception(WAIT_SECONDS), ClientClosedError)
     ended.set()
+
+
+def test_a_second_close_waits_for_the_goodbye_that_another_thread_is_at() -> None:
+    class Slow(MemorySink):
+        def send(self, batch: UsageBatch, timeout_seconds: float) -> None:
+            if batch.state is MemberState.LEAVING:
+                is_leaving.set()
+                assert may_leave.wait(WAIT_SECONDS), "nobody lets it"
+            super().send(batch, timeout_seconds)
+
+    is_leaving, may_leave = threading.Event(), threading.Event()
+    client = PermitClient(
+        destinations=["db"], kafka=Slow, distribution=lambda _: MemorySource(), host="host"
+    )
+    client.start()
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(client.close, WAIT_SECONDS)
+        assert is_leaving.wait(WAIT_SECONDS)
+        assert client.close(timeout=0.05) == 1, "it is not said yet"
+        may_leave.set()
+        assert first.result(WAIT_SECONDS) == 0
+    assert client.close(timeout=0.05) == 0
 
 
 def test_a_bell_that_rang_ends_one_wait_however_often_it_rang() -> None:

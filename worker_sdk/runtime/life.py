@@ -131,7 +131,7 @@ class Lives:
         if closing is None:
             return 0
         delivered = closing.close(timeout_seconds)
-        if self._closing is closing:
+        if self._closing is closing and (delivered or background is not None):
             self._closing = None
         return 0 if delivered else len(self._options.destinations)
 
