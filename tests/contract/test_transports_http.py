@@ -103,6 +103,25 @@ def test_the_question_names_instance_and_wait() -> None:
     assert "wait" not in second
 
 
+def test_after_an_answer_without_any_share_all_of_the_hosts_are_asked_for_once() -> None:
+    asked_instances: list[bool] = []
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        asked_instances.append("instance=" in handler.path)
+        if handler.headers.get("If-None-Match") == '"1"':
+            handler.send_response(304)
+            handler.end_headers()
+        else:
+            with_body(200, dump_json({"host": HOST, "shards": 8, "destinations": {}}))(handler)
+
+    with serving(answer) as url:
+        source = HttpSource(IDENTITY, url)
+        found = [source.read({}, 0).instances for _ in range(4)]
+    assert asked_instances == [True, False, True, True]
+    # A host that is known has a set, if an empty one: its destination is what is missing.
+    assert found == [None, frozenset(), None, None]
+
+
 ODD_HOSTS = [
     "a/b", "a b", "..", ".", "50%", "a?b", "a#b", "a%2Fb", "[::1]:8080", "fe80::1%eth0",
     "日本-01", "x" * 255,

@@ -31,7 +31,8 @@ ANSWER_SECONDS: Final = 5.0
 
 WAIT_MAX_SECONDS: Final = 60.0
 READS_ALONE: Final = 4
-"""After so many answers about the member alone, one is asked for about all of its host's."""
+"""After so many answers about the member alone, or one without any share, all of its host's are
+asked for."""
 
 SECONDS_DIGITS: Final = 9
 _CHUNK_BYTES: Final = 64 * 1024
@@ -135,6 +136,8 @@ class HttpSource:
         except WireError as error:
             return Reading((), (error.reason.value,))
         self._etag = answer.getheader("ETag")
+        if not shares:
+            self._answers = READS_ALONE  # known, and without a share: what the host has says why
         return Reading(shares)
 
     def interrupt(self) -> None:
