@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
+import ssl
 import string
 import threading
 import time
@@ -16,7 +17,7 @@ from balancer.embedded import KafkaServer
 from tests.support.real_clients import await_condition, consume, create_topic
 from worker_sdk.errors import ConfigurationError
 from worker_sdk.transports.base import SendError
-from worker_sdk.transports.kafka import KafkaSink, compressor, split_batch
+from worker_sdk.transports.kafka import KafkaSink, compressor, kafka_settings, split_batch
 from worker_sdk.wire.limits import BATCH_COMPRESSED_MAX_BYTES
 from worker_sdk.wire.usage import MemberState, UsageBatch, UsageTuple, decode_batch
 
@@ -77,11 +78,30 @@ async def test_settings_of_the_producer_pass_through(
         {"bootstrap_servers": "x:1", "bootsrap": "y"},
         {"bootstrap_servers": "x:1", "acks": 0},
         {"client_id": "no servers"},
+        {"bootstrap_servers": "x:1", "security_protocol": "TLS"},
+        {"bootstrap_servers": "x:1", "security_protocol": ["SSL"]},
+        {"bootstrap_servers": "x:1", "security_protocol": "SASL_SSL"},
+        {
+            "bootstrap_servers": "x:1",
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_mechanism": "SCRAM-SHA-512",
+            "sasl_plain_username": "worker",
+        },
     ],
 )
 def test_an_unknown_or_missing_setting_is_named(settings: dict[str, object]) -> None:
     with pytest.raises(ConfigurationError, match="kafka: "):
         KafkaSink(settings)
+
+
+def test_tls_without_a_context_trusts_the_systems_authorities() -> None:
+    given = ssl.create_default_context()
+    named = {"bootstrap_servers": "x:1", "security_protocol": "SSL"}
+    made = kafka_settings(named)["ssl_context"]
+    assert isinstance(made, ssl.SSLContext)
+    assert made.verify_mode is ssl.CERT_REQUIRED
+    assert kafka_settings({**named, "ssl_context": given})["ssl_context"] is given
+    assert "ssl_context" not in kafka_settings("x:1")
 
 
 def test_a_batch_that_does_not_compress_is_split_and_loses_nothing() -> None:

@@ -11,11 +11,14 @@ from pathlib import Path
 import click
 import pytest
 
+import worker_sdk
 from balancer.commands.group import group
+from worker_sdk import DestinationHandle, PermitClient
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+INTERNAL = {"from_env", "name", "rebind"}
 LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
 
 
@@ -63,6 +66,17 @@ def test_a_command_that_is_shown_exists_with_its_options(path: Path) -> None:
         }
         given = {word.partition("=")[0] for word in words if word.startswith("--")}
         assert given <= known, (command.name, given - known)
+
+
+def test_the_reference_of_the_client_names_all_of_it() -> None:
+    text = (ROOT / "docs/reference/client.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(\w+)", text))
+    for kind in (PermitClient, DestinationHandle):
+        assert {name for name in vars(kind) if not name.startswith("_")} - INTERNAL <= named
+    assert set(inspect.signature(PermitClient).parameters) <= named
+    assert {name for name in worker_sdk.__all__ if name.endswith(("Error", "Timeout"))} <= named
+    variables = set(re.findall(r"PERMIT_\w+", inspect.getdoc(PermitClient.from_env) or ""))
+    assert variables <= named
 
 
 def test_the_tests_that_the_guide_shows_pass(request: pytest.FixtureRequest) -> None:

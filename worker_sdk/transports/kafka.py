@@ -16,6 +16,7 @@ import dataclasses
 import importlib
 import inspect
 import logging
+import ssl
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
@@ -31,6 +32,7 @@ STOP_SECONDS: Final = 1.0
 MESSAGE_MAX_BYTES: Final = 1_048_576
 """What the producer lets pass: above the limit of a batch, with the record's overhead."""
 
+_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _OWN_KEYS: Final = frozenset({"acks", "enable_idempotence", "transactional_id", "loop"})
 
 
@@ -64,8 +66,11 @@ logging.getLogger("aiokafka").addHandler(logging.NullHandler())
 def kafka_settings(kafka: str | Mapping[str, object]) -> dict[str, object]:
     """Return the producer's settings: a mapping as it is, a text as the bootstrap servers.
 
+    TLS for which no ``ssl_context`` is given trusts the system's authorities.
+
     Raises:
-        ConfigurationError: where aiokafka is missing, or a setting is unknown or this driver's own.
+        ConfigurationError: where aiokafka is missing, a setting is unknown or this driver's own, or
+            the protocol is none or lacks the name or password that it needs.
     """
     settings: dict[str, object] = (
         {"bootstrap_servers": kafka} if isinstance(kafka, str) else dict(kafka)
@@ -81,11 +86,28 @@ def kafka_settings(kafka: str | Mapping[str, object]) -> dict[str, object]:
     if unknown:
         raise ConfigurationError(
             f"kafka: unknown setting {unknown[0]!r}; an example: "
-            '{"bootstrap_servers": "broker:9092", "security_protocol": "SASL_SSL"}'
+            '{"bootstrap_servers": "broker:9092", "security_protocol": "SSL"}'
         )
     if not settings.get("bootstrap_servers"):
         raise ConfigurationError("kafka: bootstrap_servers is missing; an example: broker:9092")
+    _secure(settings)
     return settings
+
+
+def _secure(settings: dict[str, object]) -> None:
+    # The driver would refuse these at each report, long after the start.
+    protocol = settings.get("security_protocol", "PLAINTEXT")
+    if protocol not in _PROTOCOLS:
+        raise ConfigurationError(
+            f"kafka: security_protocol {protocol!r} is none of {', '.join(_PROTOCOLS)}"
+        )
+    if protocol in {"SSL", "SASL_SSL"} and settings.get("ssl_context") is None:
+        settings["ssl_context"] = ssl.create_default_context()
+    mechanism = str(settings.get("sasl_mechanism", "PLAIN"))
+    if protocol in {"SASL_PLAINTEXT", "SASL_SSL"} and mechanism.startswith(("PLAIN", "SCRAM-")):
+        for name in ("sasl_plain_username", "sasl_plain_password"):
+            if not settings.get(name):
+                raise ConfigurationError(f"kafka: {name} is missing for {protocol} by {mechanism}")
 
 
 def compressor() -> tuple[str, Compress]:
