@@ -42,7 +42,8 @@ def settings_page() -> str:
             *rows,
             "",
             "Binding HTTP to more than loopback needs `PERMIT_HTTP_TOKEN`; changes then need",
-            "`Authorization: Bearer <token>`. A worker's `flush_seconds` must equal",
+            "`Authorization: Bearer <token>`. A worker's settings are in the",
+            "[reference of the client](client.md); its `flush_seconds` must equal",
             "`PERMIT_ROUND_SECONDS`.",
             "",
         ]
