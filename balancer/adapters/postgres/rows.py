@@ -7,10 +7,10 @@ first), and the order of keys, which is the same in every transaction so that no
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import filterfalse
-from sys import intern
 from typing import Any, Final
 
 import numpy as np
@@ -29,6 +29,10 @@ Rows = list[tuple[Any, ...]]
 Columns = list[list[Any]]
 
 POLICIES_KEPT: Final = 10_000
+
+_one_text: Final = str if sys.version_info[:2] == (3, 12) else sys.intern
+"""Gives one text for equal names. Python 3.12 keeps for ever what is interned, and names of new
+members come without end; there a text is itself, and looked up a little slower."""
 
 _INSTANT: Final = UsageTuple._fields.index("instant_ms")
 _HOST: Final = len(UsageTuple._fields)
@@ -143,8 +147,8 @@ def to_member(row: Iterable[Any]) -> MemberRecord:
     host, instance, group, instant_ms, seen_ms, left_ms, epoch, acknowledged_ms, spent = row
     accounts = {} if spent == "{}" else json.loads(spent)  # nearly nobody has said goodbye
     return MemberRecord(
-        host=intern(host),
-        instance=intern(instance),
+        host=_one_text(host),
+        instance=_one_text(instance),
         group=group,
         instant_ms=instant_ms,
         seen_ms=seen_ms,
@@ -169,7 +173,7 @@ def to_usages(rows: Iterable[tuple[Any, ...]]) -> UsageTable:
             members = list(map(known.__getitem__, pairs))
         except KeyError:
             for host, instance in filterfalse(known.__contains__, pairs):
-                known[host, instance] = intern(host), intern(instance)
+                known[host, instance] = _one_text(host), _one_text(instance)
             members = list(map(known.__getitem__, pairs))
         numbers = np.frombuffer(packed, dtype=">i8").reshape(len(members), len(NUMBERS))
         parts[name] = UsageColumns(name, members, numbers.T.astype(SMALL, order="C"))
