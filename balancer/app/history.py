@@ -286,9 +286,11 @@ def _with_groups(detail: DetailRecord, groups: Mapping[Member, str]) -> DetailRe
 
 def _changes(line: DestinationShares, before: DestinationShares | None) -> list[Reason]:
     """Return a reason for each member whose share an early round gave, changed or ended."""
-    known = {} if before is None else before.by_member
+    known = {} if before is None else {entry.member: entry for entry in before.entries}
+    have: set[Member] = set()
     told: list[Reason] = []
     for entry in line.entries:
+        have.add(entry.member)
         old = known.get(entry.member)
         points = share_points(entry.intervals)
         if old is None:
@@ -298,9 +300,7 @@ def _changes(line: DestinationShares, before: DestinationShares | None) -> list[
             grew = points > share_points(old.intervals)
             told.append(_reason(line, entry, TOPPED_UP if grew else LEFT, points))
     told.extend(
-        _reason(line, entry, LEFT, 0)
-        for member, entry in known.items()
-        if member not in line.by_member
+        _reason(line, entry, LEFT, 0) for member, entry in known.items() if member not in have
     )
     return told
 

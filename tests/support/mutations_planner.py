@@ -171,7 +171,7 @@ def a_killed_members_interval_is_inherited(patch: Patch) -> None:
         hosts = {host for host, _ in newcomers.members}
         gone = {
             member: replace(record, left_ms=0)
-            if record.host in hosts and member in line.by_member
+            if record.host in hosts and member in {entry.member for entry in line.entries}
             else record
             for member, record in members.items()
         }

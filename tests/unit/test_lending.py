@@ -67,7 +67,7 @@ def lent(
     assert outcome.broken == ()
     if outcome.document is None:
         return (0, 0, 0, 0)
-    after = outcome.document.destinations[0].by_member
+    after = {entry.member: entry for entry in outcome.document.destinations[0].entries}
     return tuple(
         share_points(after[host, "i"].intervals) - share_points(entry.intervals)
         for host, entry in zip(HOSTS, entries, strict=True)

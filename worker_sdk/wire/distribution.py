@@ -10,8 +10,8 @@ epoch speaks for all of them; a destination that a round left alone stands in it
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from worker_sdk.errors import RejectReason, WireError
@@ -110,16 +110,6 @@ class DestinationShares:
     terms: Terms
     holds: tuple[Hold, ...]
     entries: Sequence[Entry]
-    _entry_of: dict[Member, Entry] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
-
-    @property
-    def by_member(self) -> Mapping[Member, Entry]:
-        """Each member's entry, in the order of the entries."""
-        if not self._entry_of:
-            self._entry_of.update({(entry.host, entry.instance): entry for entry in self.entries})
-        return self._entry_of
 
 
 @dataclass(frozen=True, slots=True)
