@@ -187,7 +187,7 @@ def test_nothings_are_told_as_such() -> None:
     assert "shadow" not in told
 
 
-NOTHING_ASKED = {"used_permits": 0, "denied_permits": 0, "starved_ms": 0}
+NOTHING_ASKED: dict[str, Any] = {"used_permits": 0, "denied_permits": 0, "starved_ms": 0}
 
 
 def test_what_is_expected_of_who_has_asked_for_nothing_is_not_told_as_asked() -> None:
@@ -203,7 +203,7 @@ def test_what_is_expected_of_who_has_asked_for_nothing_is_not_told_as_asked() ->
 
 
 @pytest.mark.parametrize("said", [{"used_permits": 1}, {"denied_permits": 1}, {"starved_ms": 1}])
-def test_who_has_asked_for_anything_is_told_to_have_asked(said: dict[str, int]) -> None:
+def test_who_has_asked_for_anything_is_told_to_have_asked(said: dict[str, Any]) -> None:
     told = paragraph(case(**{**NOTHING_ASKED, **said}))
     assert "It asked for 500 permits a window" in told
     assert "asked for anything" not in paragraph(case(asked_permits=0, **NOTHING_ASKED))
