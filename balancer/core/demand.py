@@ -188,7 +188,10 @@ def shows_a_pool(accounts: Accounts, asked_last: Ints, denied_last: Ints, enough
     as did then. Whoever asks for all it wants is served in full by what it asked for, or wants
     another number; and of whom it is known what was enough, that bounds its want.
     """
-    had_it = accounts.granted * accounts.window_ms >= asked_last * accounts.counted_ms
+    # What was asked for last may be more than anything in these accounts.
+    longest_ms = int(accounts.counted_ms.max(initial=0))
+    last = asked_last.astype(kind_for(int(asked_last.max(initial=0)) * longest_ms), copy=False)
+    had_it = accounts.granted * accounts.window_ms >= last * accounts.counted_ms
     denied = accounts.denied
     as_many = np.abs(denied - denied_last) <= POOL_DIFFERENCE
     waited = (denied > 0) & (denied_last > 0) & (asked_last > 0)

@@ -120,3 +120,11 @@ def test_who_is_not_served_what_it_asked_or_asks_for_all_it_wants_is_no_pool() -
     )
     said = shows_a_pool(cases, ints([76, 60, 60, 60]), ints([16] * 4), ints([0, 0, 0, 66]))
     assert said.tolist() == [False] * 4
+
+
+def test_what_was_asked_for_last_is_compared_exactly_however_much_it_is() -> None:
+    week_ms = 7 * 86_400_000
+    usage = Usage("h", "i", "d", T0 - week_ms, T0, 1, 60, 60, 16, 0, 0, T0)
+    cases = Accounts.of([usage], WINDOW_MS)
+    assert shows_a_pool(cases, ints([10**12]), ints([16]), ints([0])).tolist() == [False]
+    assert shows_a_pool(Accounts.of([], WINDOW_MS), ints([]), ints([]), ints([])).tolist() == []
