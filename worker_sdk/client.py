@@ -102,7 +102,9 @@ class PermitClient:
         ``PERMIT_DESTINATIONS`` (separated by commas), ``PERMIT_KAFKA_BOOTSTRAP_SERVERS``,
         ``PERMIT_DISTRIBUTION`` (or ``PERMIT_S3_BUCKET`` and ``PERMIT_S3_PREFIX``); if wanted
         ``PERMIT_HOST``, ``PERMIT_GROUP``, ``PERMIT_FLUSH_SECONDS``, ``PERMIT_KAFKA_USAGE_TOPIC``,
-        ``PERMIT_S3_ENDPOINT_URL``.
+        ``PERMIT_S3_ENDPOINT_URL``, and for Kafka with TLS or a password
+        ``PERMIT_KAFKA_SECURITY_PROTOCOL``, ``PERMIT_KAFKA_SASL_MECHANISM``,
+        ``PERMIT_KAFKA_SASL_USERNAME``, ``PERMIT_KAFKA_SASL_PASSWORD``.
 
         Raises:
             ConfigurationError: naming the variable, the fault and an example.
@@ -180,6 +182,10 @@ class PermitClient:
     def _rebind(self, member: Member | None) -> None:
         for handle in self._handles.values():
             handle.rebind(member)
+
+    def __repr__(self) -> str:
+        count = len(self._options.destinations)
+        return f"<PermitClient of host {self._options.host!r} for {count} destinations>"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(

@@ -26,7 +26,7 @@ from worker_sdk.runtime.clocks import Clock, SystemClock
 from worker_sdk.runtime.gate import Gate
 from worker_sdk.runtime.guard import is_interrupted, make_guard
 from worker_sdk.runtime.held import Held, let_go
-from worker_sdk.runtime.life import Lives
+from worker_sdk.runtime.life import NOT_STARTED, Lives
 from worker_sdk.runtime.member import Member
 from worker_sdk.runtime.states import DestinationState, destination_state
 
@@ -90,6 +90,9 @@ class DestinationHandle:
             self._purse = account.ledger.purse
             self._mark = present_birthmark()
 
+    def __repr__(self) -> str:
+        return f"<permits of {self.name!r}>"
+
     def __reduce__(self) -> NoReturn:
         raise TypeError(
             "permits cannot be sent to another process; ask a PermitClient there for them"
@@ -122,7 +125,7 @@ class DestinationHandle:
             self._lives.present()
         account = self._account
         if account is None:
-            raise ClientClosedError("the client is not started, or closed already")
+            raise ClientClosedError(NOT_STARTED)
         if is_interrupted(self._lock):
             return False
         with self._lock:

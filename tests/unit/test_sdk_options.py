@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from worker_sdk import ConfigurationError, PermitClient
+from worker_sdk import ClientClosedError, ConfigurationError, PermitClient
+from worker_sdk.testing import InMemoryBalancer
 from worker_sdk.transports import kafka as kafka_module
 from worker_sdk.transports import s3 as s3_module
 from worker_sdk.transports.memory import MemorySink, MemorySource
@@ -177,3 +178,45 @@ def test_the_topic_of_reports_comes_from_the_environment_too(
         with PermitClient.from_env():
             pass
     assert topics == ["permit-usage", "usage-of-a-trial"]
+
+
+def test_how_to_speak_to_kafka_comes_from_the_balancers_variables_and_no_password_shows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given: list[object] = []
+
+    class Sink(MemorySink):
+        def __init__(self, kafka: object, *, topic: str) -> None:
+            super().__init__()
+            given.append(kafka)
+
+    monkeypatch.setattr(kafka_module, "KafkaSink", Sink)
+    for name, value in {
+        "PERMIT_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1",
+        "PERMIT_DESTINATIONS": "db",
+        "PERMIT_DISTRIBUTION": "http://127.0.0.1:1",
+        "PERMIT_FLUSH_SECONDS": "",
+        "PERMIT_KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
+        "PERMIT_KAFKA_SASL_MECHANISM": "",
+        "PERMIT_KAFKA_SASL_USERNAME": "worker",
+        "PERMIT_KAFKA_SASL_PASSWORD": "a-password",
+    }.items():
+        monkeypatch.setenv(name, value)
+    client = PermitClient.from_env()
+    with client:
+        assert "a-password" not in repr((client, client.destination("db"), client._options))
+    assert given == [
+        {
+            "bootstrap_servers": "127.0.0.1:1",
+            "security_protocol": "SASL_SSL",
+            "sasl_plain_username": "worker",
+            "sasl_plain_password": "a-password",
+        }
+    ]
+
+
+def test_who_forgets_to_start_is_told_how() -> None:
+    client = InMemoryBalancer({"db": 1}).client()
+    for attempt in (client.destination("db").try_acquire, client.destination("db").acquire):
+        with pytest.raises(ClientClosedError, match=r"call start\(\), or use"):
+            attempt()

@@ -25,6 +25,9 @@ from worker_sdk.runtime.surroundings import check_surroundings, machine
 from worker_sdk.transports.threads import has_greenlets, is_guest
 
 INSTANCE_BYTES: Final = 8
+NOT_STARTED: Final = (
+    'the client is not started, or closed already; call start(), or use "with client:"'
+)
 
 
 class Lives:
@@ -103,7 +106,7 @@ class Lives:
         self._mind_greenlets()
         with entered(self._lock):
             if not self._is_started:
-                raise ClientClosedError("the client is not started, or closed already")
+                raise ClientClosedError(NOT_STARTED)
             return self._member or self._begin()
 
     @property

@@ -9,7 +9,7 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from worker_sdk.core.engine import DESTINATIONS_MAX
@@ -35,6 +35,14 @@ VARIABLES: Final = {
 }
 """Settings, and the variables of the environment that give them."""
 
+KAFKA_VARIABLES: Final = {
+    "security_protocol": "PERMIT_KAFKA_SECURITY_PROTOCOL",
+    "sasl_mechanism": "PERMIT_KAFKA_SASL_MECHANISM",
+    "sasl_plain_username": "PERMIT_KAFKA_SASL_USERNAME",
+    "sasl_plain_password": "PERMIT_KAFKA_SASL_PASSWORD",
+}
+"""Settings of Kafka's producer, and the variables that give them: the balancer's own."""
+
 SinkFactory = Callable[[], ReportSink]
 SourceFactory = Callable[[Identity], ShareSource]
 
@@ -56,7 +64,7 @@ class Options:
     """
 
     destinations: tuple[str, ...]
-    kafka: str | Mapping[str, object] | SinkFactory
+    kafka: str | Mapping[str, object] | SinkFactory = field(repr=False)
     distribution: str | SourceFactory
     host: str
     group: str | None
@@ -245,12 +253,7 @@ def _names(destinations: Iterable[str]) -> tuple[str, ...]:
 
 
 def options_from_environment(environ: Mapping[str, str]) -> Options:
-    """Return the options that the environment gives.
-
-    ``PERMIT_DESTINATIONS`` (separated by commas), ``PERMIT_KAFKA_BOOTSTRAP_SERVERS``,
-    ``PERMIT_DISTRIBUTION`` or ``PERMIT_S3_BUCKET`` with ``PERMIT_S3_PREFIX``; if wanted
-    ``PERMIT_HOST``, ``PERMIT_GROUP``, ``PERMIT_FLUSH_SECONDS``, ``PERMIT_KAFKA_USAGE_TOPIC``,
-    ``PERMIT_S3_ENDPOINT_URL``.
+    """Return the options that the environment gives; an empty variable counts as missing.
 
     Raises:
         ConfigurationError: naming the variable, the fault and an example.
@@ -269,17 +272,20 @@ def options_from_environment(environ: Mapping[str, str]) -> Options:
         if not value:
             meant = _meant(name, environ)
             raise ConfigurationError(f"{name} is missing{meant}; an example: {example}")
-    period = environ.get("PERMIT_FLUSH_SECONDS", "60")
+    period = environ.get("PERMIT_FLUSH_SECONDS") or "60"
     try:
         flush_seconds = float(period)
     except ValueError:
         raise ConfigurationError(
             f"PERMIT_FLUSH_SECONDS: {period!r} is no number; an example: 60"
         ) from None
+    secured = {
+        setting: environ[name] for setting, name in KAFKA_VARIABLES.items() if environ.get(name)
+    }
     try:
         return make_options(
             destinations=[name.strip() for name in names.split(",") if name.strip()],
-            kafka=kafka,
+            kafka={"bootstrap_servers": kafka, **secured} if secured else kafka,
             distribution=distribution,
             host=environ.get("PERMIT_HOST") or None,
             group=environ.get("PERMIT_GROUP") or None,
@@ -302,7 +308,8 @@ def _meant(name: str, environ: Mapping[str, str]) -> str:
     """Return what is there instead of a variable that is missing, if a slip of the pen."""
     import difflib  # noqa: PLC0415 - for an error alone
 
-    known = {*VARIABLES.values(), "PERMIT_S3_BUCKET", "PERMIT_S3_PREFIX"}
+    own = {*VARIABLES.values(), *KAFKA_VARIABLES.values()}
+    known = own | {"PERMIT_S3_BUCKET", "PERMIT_S3_PREFIX"}
     others = [key for key in environ if key.startswith("PERMIT_") and key not in known]
     found = difflib.get_close_matches(name, others, n=1, cutoff=0.8)
     return f" (there is {found[0]}, which nothing reads)" if found else ""
