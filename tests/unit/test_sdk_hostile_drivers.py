@@ -87,10 +87,14 @@ class Log(logging.Handler):
 def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[Log]:
     handler = Log()
     logger = logging.getLogger("worker_sdk")
-    monkeypatch.setattr(logger, "disabled", False)  # by other tests' settings
+    # Others' settings of logging in this process, celery's among them, do not count here.
+    monkeypatch.setattr(logger, "disabled", False)
+    level = logger.level
+    logger.setLevel(logging.WARNING)
     logger.addHandler(handler)
     yield handler
     logger.removeHandler(handler)
+    logger.setLevel(level)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
