@@ -15,6 +15,7 @@ from worker_sdk.errors import ConfigurationError
 from worker_sdk.handle import DestinationHandle
 from worker_sdk.runtime.asking import checked_seconds
 from worker_sdk.runtime.clocks import Clock, SystemClock
+from worker_sdk.runtime.gate import Gates
 from worker_sdk.runtime.life import Lives
 from worker_sdk.runtime.member import Member
 from worker_sdk.runtime.options import (
@@ -91,8 +92,9 @@ class PermitClient:
     def _adopt(self, options: Options, clock: Clock | None) -> None:
         self._options = options
         self._lives = Lives(options, clock or SystemClock(), self._rebind)
+        gates = Gates()
         self._handles = {
-            name: DestinationHandle(name, self._lives) for name in options.destinations
+            name: DestinationHandle(name, self._lives, gates) for name in options.destinations
         }
 
     @classmethod

@@ -23,7 +23,7 @@ from worker_sdk.errors import ClientClosedError
 from worker_sdk.runtime.asking import Meanwhile, checked_seconds, take, take_async
 from worker_sdk.runtime.birthmark import NOBODYS, Birthmark, present_birthmark
 from worker_sdk.runtime.clocks import Clock, SystemClock
-from worker_sdk.runtime.gate import Gate
+from worker_sdk.runtime.gate import Gates
 from worker_sdk.runtime.guard import is_interrupted, make_guard
 from worker_sdk.runtime.held import Held, let_go
 from worker_sdk.runtime.life import NOT_STARTED, Lives
@@ -59,18 +59,18 @@ class DestinationHandle:
     """Permits of one destination. Get it from `PermitClient.destination`."""
 
     __slots__ = (
-        *("_account", "_clock", "_gate", "_lives", "_lock", "_mark", "_purse", "_wall_ns"),
+        *("_account", "_clock", "_gates", "_lives", "_lock", "_mark", "_purse", "_wall_ns"),
         "name",
     )
 
-    def __init__(self, name: str, lives: Lives) -> None:
+    def __init__(self, name: str, lives: Lives, gates: Gates) -> None:
         self.name = name
         self._lives = lives
         self._mark: Birthmark = NOBODYS
         self._lock = make_guard()
         self._account: Account | None = None
         self._purse = Purse()
-        self._gate = Gate(name)
+        self._gates = gates
         self._clock: Clock = SystemClock()
         self._wall_ns = time.time_ns
 
@@ -78,8 +78,7 @@ class DestinationHandle:
         """Serve from ``member`` from now on; from nobody if None. The client's own call."""
         self._mark = NOBODYS
         self._purse = Purse()
-        if not self._gate.is_of_this_process:  # the deliveries that are under way are the parent's
-            self._gate = Gate(self.name, self._gate.most)
+        self._gates.renew(self.name)
         if member is not None:
             # The lock first: whoever sees the new account must see its lock.
             self._lock = member.lock
@@ -252,7 +251,7 @@ class DestinationHandle:
     @property
     def concurrency(self) -> int | None:
         """How many deliveries may be under way at once; None for any number."""
-        return self._gate.most
+        return self._gates.most(self.name)
 
     def limit_concurrency(self, most: int | None) -> None:
         """Let at most so many deliveries be under way at once in this process, beside the rate.
@@ -266,7 +265,7 @@ class DestinationHandle:
         Raises:
             ValueError: if it is not a whole number of at least 1, or None.
         """
-        self._gate.set_most(most)
+        self._gates.of(self.name).set_most(most)
 
     def refund(self, permits: int = 1) -> int:
         """Give back permits that were taken and not used.
@@ -288,7 +287,7 @@ class DestinationHandle:
         member = self._lives.last
         if member is None:
             member = self._lives.present()
-        return destination_state(self.name, member, self._gate.most)
+        return destination_state(self.name, member, self.concurrency)
 
 
 class Permit:
@@ -340,7 +339,8 @@ class Permit:
         member = handle._lives.present()  # noqa: SLF001 - its own module
         held = self._held = Held(self, let_go)
         # The gate is of this process only now.
-        held.begin(handle.name, handle._lives, member, handle._gate)  # noqa: SLF001
+        gate = handle._gates.of(handle.name)  # noqa: SLF001
+        held.begin(handle.name, handle._lives, member, gate)  # noqa: SLF001
         return held
 
     def _end(self) -> None:

@@ -214,7 +214,7 @@ def test_who_waits_for_room_as_the_client_ends_is_told_once_there_is_room(
     with ThreadPoolExecutor(1) as pool:
         with db.permit():
             waiting = pool.submit(db.permit().__enter__)
-            await_condition(lambda: len(db._gate._waiters) == 1, "it waits")
+            await_condition(lambda: len(db._gates.of("db")._waiters) == 1, "it waits")
             client.close()
         assert isinstance(waiting.exception(WAIT_SECONDS), ClientClosedError)
 

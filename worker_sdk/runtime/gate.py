@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Hashable
 
 from worker_sdk.errors import PermitTimeout
@@ -29,6 +29,8 @@ class Gate:
         most: how many may be inside; None for any number.
     """
 
+    __slots__ = ("_destination", "_inside", "_leaving", "_lock", "_most", "_pid", "_waiters")
+
     def __init__(self, destination: str, most: int | None = None) -> None:
         self._destination = destination
         self._lock = make_guard()
@@ -37,7 +39,7 @@ class Gate:
         self._waiters: OrderedDict[Hashable, Callable[[], object]] = OrderedDict()
         # Who has left and is not yet counted as such. A finaliser may end a delivery amid any
         # call here, in the thread that holds the lock; to append is all that it can do then.
-        self._leaving: deque[Hashable] = deque()
+        self._leaving: list[Hashable] = []
         self._pid = os.getpid()
 
     @property
@@ -165,7 +167,7 @@ class Gate:
             entrant = self._leaving[0]
             self._inside.pop(entrant, None)
             self._waiters.pop(entrant, None)
-            self._leaving.popleft()
+            del self._leaving[0]
         while self._waiters:
             entrant, wake = next(iter(self._waiters.items()))
             if entrant not in self._inside and not self._has_room():
@@ -183,6 +185,29 @@ class Gate:
             self.leave(entrant)
             raise PermitTimeout(self._destination, None, concurrency=self._most)
         return None if deadline is None else max(0.0, deadline - time.monotonic())
+
+
+class Gates:
+    """The gates of a client's destinations, each made when it is first needed: most never are."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Gate] = {}
+
+    def of(self, destination: str) -> Gate:
+        """Return a destination's gate, the same to all threads."""
+        gate = self._made.get(destination)
+        return self._made.setdefault(destination, Gate(destination)) if gate is None else gate
+
+    def most(self, destination: str) -> int | None:
+        """How many may be inside; None for any number."""
+        gate = self._made.get(destination)
+        return None if gate is None else gate.most
+
+    def renew(self, destination: str) -> None:
+        """Have a gate of this process in a forked child: who is inside is the parent's."""
+        gate = self._made.get(destination)
+        if gate is not None and not gate.is_of_this_process:
+            self._made[destination] = Gate(destination, gate.most)
 
 
 def _glance_seconds(deadline: float | None, meanwhile: Meanwhile | None) -> float:
