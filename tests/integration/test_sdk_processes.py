@@ -109,7 +109,10 @@ def test_a_count_taken_just_before_close_arrives_once(
     assert (done.returncode, done.stderr) == (0, "")
     found = batches(broker, host)
     assert denied(found) == 5
-    assert [batch.state for batch in found] == [MemberState.STARTING, MemberState.LEAVING]
+    states = [batch.state for batch in found]
+    assert (states[0], states[-1]) == (MemberState.STARTING, MemberState.LEAVING)
+    # A report in turn may come between: turns are fixed to the clock.
+    assert set(states[1:-1]) <= {MemberState.RUNNING}
 
 
 @pytest.mark.parametrize("own_hook_is_first", [True, False])
