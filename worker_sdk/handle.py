@@ -8,13 +8,12 @@ background's.
 from __future__ import annotations
 
 import functools
-import inspect
 import sys
 import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Final, NoReturn, ParamSpec, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Final, NoReturn, ParamSpec, Self, TypeVar
 
 from worker_sdk.core.account import Account
 from worker_sdk.core.ledger import check_permits
@@ -23,6 +22,7 @@ from worker_sdk.errors import ClientClosedError
 from worker_sdk.runtime.asking import Meanwhile, checked_seconds, take, take_async
 from worker_sdk.runtime.birthmark import NOBODYS, Birthmark, present_birthmark
 from worker_sdk.runtime.clocks import Clock, SystemClock
+from worker_sdk.runtime.decorated import decorated
 from worker_sdk.runtime.gate import Gates
 from worker_sdk.runtime.guard import is_interrupted, make_guard
 from worker_sdk.runtime.held import Held, let_go
@@ -96,6 +96,16 @@ class DestinationHandle:
         raise TypeError(
             "permits cannot be sent to another process; ask a PermitClient there for them"
         )
+
+    if not TYPE_CHECKING:  # to a type checker it stays the error that it is
+
+        def __enter__(self) -> NoReturn:
+            raise TypeError("a handle is no context by itself; write: with orders.permit():")
+
+        def __aenter__(self) -> NoReturn:
+            raise TypeError("a handle is no context by itself; write: async with orders.permit():")
+
+        __exit__ = __aexit__ = None  # Python looks for them first
 
     # -- taking
 
@@ -244,7 +254,7 @@ class DestinationHandle:
             checked_seconds(timeout)
 
         def decorate(deliver: Callable[P, T]) -> Callable[P, T]:
-            return _limited(self, permits, timeout, deliver)
+            return decorated(deliver, functools.partial(self.permit, permits, timeout))
 
         return decorate
 
@@ -367,31 +377,6 @@ class Permit:
         traceback: TracebackType | None,
     ) -> None:
         self._end()
-
-
-def _limited(
-    handle: DestinationHandle, permits: int, timeout: float | None, deliver: Callable[P, T]
-) -> Callable[P, T]:
-    if inspect.isgeneratorfunction(deliver) or inspect.isasyncgenfunction(deliver):
-        raise TypeError(
-            f"{deliver!r} is a generator function: calling it delivers nothing; "
-            "use permit() inside of it"
-        )
-    if inspect.iscoroutinefunction(deliver):
-
-        @functools.wraps(deliver)
-        async def deliver_async(*args: P.args, **kwargs: P.kwargs) -> Any:
-            async with handle.permit(permits, timeout):
-                return await deliver(*args, **kwargs)
-
-        return cast("Callable[P, T]", deliver_async)
-
-    @functools.wraps(deliver)
-    def deliver_now(*args: P.args, **kwargs: P.kwargs) -> T:
-        with handle.permit(permits, timeout):
-            return deliver(*args, **kwargs)
-
-    return deliver_now
 
 
 def _nanoseconds(clock: Clock) -> Callable[[], int]:

@@ -84,6 +84,8 @@ WRONG = [
     ("orders.limited()(ord)(1)", "arg-type"),
     ("orders.limited(ord)", "arg-type"),
     ("await orders.limited()(ord)('a')", "misc"),
+    ("with orders: pass", "attr-defined"),
+    ("async with orders: pass", "attr-defined"),
     ("PermitThreadPool(orders, 4).submit(ord, 1)", "arg-type"),
     ("PermitThreadPool(4)", "arg-type"),
     ("PermitTransport(client)", "arg-type"),

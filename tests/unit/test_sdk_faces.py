@@ -7,6 +7,7 @@ import math
 import pickle
 import threading
 from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractContextManager, ExitStack
 
 import pytest
 
@@ -173,6 +174,26 @@ def test_a_wrong_timeout_of_a_context_is_refused_where_it_is_made(
     with pytest.raises(ValueError, match="number of seconds"):
         db.permit(timeout=timeout)  # type: ignore[arg-type]
     assert db.state.used == 0
+
+
+# -- a handle that is taken for a context
+
+
+def test_a_handle_that_is_entered_by_itself_says_what_to_write(db: DestinationHandle) -> None:
+    words = r"no context by itself; write: with orders\.permit\(\):"
+    with pytest.raises(TypeError, match=words), db:  # type: ignore[attr-defined]  # on purpose
+        pass
+    with pytest.raises(TypeError, match="no context by itself"), ExitStack() as stack:
+        stack.enter_context(db)  # type: ignore[arg-type]
+    assert (isinstance(db, AbstractContextManager), db.state.used) == (False, 0)
+
+
+async def test_a_handle_that_is_entered_on_a_loop_says_what_to_write(
+    db: DestinationHandle,
+) -> None:
+    with pytest.raises(TypeError, match=r"write: async with orders\.permit\(\):"):
+        async with db:  # type: ignore[attr-defined]  # wrong on purpose
+            pass
 
 
 # -- errors
