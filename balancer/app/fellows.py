@@ -97,7 +97,7 @@ def worst_lag_ms(readers: Sequence[Reader], now_ms: int, *, read_here: Collectio
 
 
 class Fellows:
-    """One replica's dealings with the board; `once` is called again and again."""
+    """One replica's dealings with the board; `look` and `pause` are called in turn."""
 
     def __init__(self, board: Board, name: str, round_ms: int) -> None:
         self._board = board
@@ -122,17 +122,6 @@ class Fellows:
     def view(self, own: IngestView) -> IngestView:
         """Return what this replica knows of ingest as that of all: the worst lag counts."""
         return replace(own, lag_ms=max(own.lag_ms, self._worst_lag_ms))
-
-    async def once(
-        self,
-        now_ms: int,
-        own: IngestView,
-        partitions: Collection[int],
-        on_change: Callable[[Collection[int]], None],
-    ) -> None:
-        """Leave word, look, and wait a little: `look` and `pause`."""
-        await self.look(now_ms, own, partitions, on_change)
-        await self.pause()
 
     async def look(
         self,

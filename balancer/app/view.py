@@ -134,13 +134,8 @@ class DistributionView:
         """Return a shard's documents, newest first."""
         return tuple(indexed.document for indexed in self._shards.get(shard, NOTHING).documents)
 
-    def host_answer(self, host: str, instance: str | None = None) -> bytes | None:
-        """Return the body of ``GET /distribution/<host>``; None where the host has no entry."""
-        answer = self.answer(host, instance)
-        return None if answer is None else answer.body
-
     def answer(self, host: str, instance: str | None = None) -> Answer | None:
-        """Return the answer about a host; None where it has no entry."""
+        """Return what ``GET /distribution/<host>`` answers; None where the host has no entry."""
         kept = self._kept.get((host, instance))
         if kept is not None and kept.version == self.version:
             return kept

@@ -5,7 +5,6 @@ Decides only the look. Knows no process and no arithmetic beyond percentages.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.table import Table
@@ -87,8 +86,3 @@ def line(frame: Frame) -> str:
         f"window {frame.window:>3}/{frame.windows}: {frame.arrived} of {frame.capacity}, "
         f"{frame.refused} refused, even split {frame.even_split} | {hosts}"
     )
-
-
-def describe_hosts(hosts: Sequence[str]) -> str:
-    """Return host names for a sentence, shortened."""
-    return ", ".join(hosts[:8]) + (" …" if len(hosts) > 8 else "")

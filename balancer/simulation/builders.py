@@ -121,13 +121,12 @@ def churn(name: str, load: float, killed_part: float) -> Build:
 RESTART_WINDOW: Final = 10
 
 
-def restart(name: str, load: float, *, same_names: bool = False) -> Build:
+def restart(name: str, load: float) -> Build:
     """Return 800 members that are all replaced within ten minutes, eighty a minute.
 
     Args:
         name: of the scenario.
         load: demand of all over the capacity.
-        same_names: whether the new processes keep the old ones' host names.
     """
 
     def build(seed: int, windows: int) -> Scenario:
@@ -136,8 +135,8 @@ def restart(name: str, load: float, *, same_names: bool = False) -> Build:
         for number, part in enumerate(uneven_parts(int(capacity * load), FLEET, seed)):
             window = RESTART_WINDOW + number // (FLEET // 10)
             old = MemberPlan(f"host-{number}", constant(part), leaves_window=window)
-            new_host = old.host if same_names else f"host-{number}-new"
-            members += [old, MemberPlan(new_host, old.demand, joins_window=window)]
+            new = MemberPlan(f"host-{number}-new", old.demand, joins_window=window)
+            members += [old, new]
         return Scenario(
             name,
             capacity,

@@ -88,9 +88,9 @@ class Service:
         return told.sentence
 
     def read(self, engine: Engine) -> None:
-        body = self.view.host_answer(engine.host, engine.instance)
-        if body is not None:
-            engine.offer(decode_host_answer(body, engine.instance), self.clock.ms)
+        answer = self.view.answer(engine.host, engine.instance)
+        if answer is not None:
+            engine.offer(decode_host_answer(answer.body, engine.instance), self.clock.ms)
 
 
 @pytest.fixture

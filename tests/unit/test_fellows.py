@@ -51,9 +51,9 @@ class Replica:
         self.fellows = Fellows(board, name, ROUND_MS)
         self.spoken_of: list[set[int]] = []
 
-    async def once(self, *partitions: int, lag_ms: int = 0, now_ms: int = T0) -> None:
+    async def look(self, *partitions: int, lag_ms: int = 0, now_ms: int = T0) -> None:
         own = IngestView(now_ms, lag_ms, caught_up=True)
-        await self.fellows.once(now_ms, own, partitions, self._note)
+        await self.fellows.look(now_ms, own, partitions, self._note)
 
     def _note(self, shards: Collection[int]) -> None:
         self.spoken_of.append(set(shards))
@@ -62,51 +62,51 @@ class Replica:
 async def test_of_several_readers_one_that_lags_makes_ingest_not_current() -> None:
     board = FakeRepository()
     leader, other = Replica(board, "a"), Replica(board, "b")
-    await other.once(1, lag_ms=ROUND_MS + 1)
-    await leader.once(0)
+    await other.look(1, lag_ms=ROUND_MS + 1)
+    await leader.look(0)
     view = leader.fellows.view(CURRENT)
     assert ingest_is_current(CURRENT, T0, ROUND_MS)
     assert not ingest_is_current(view, T0, ROUND_MS)
-    await other.once(1)
-    await leader.once(0)
+    await other.look(1)
+    await leader.look(0)
     assert leader.fellows.view(CURRENT) == CURRENT
 
 
 async def test_a_reader_that_died_counts_until_its_partitions_are_read_by_somebody() -> None:
     board = FakeRepository()
     leader = Replica(board, "a")
-    await Replica(board, "b").once(1)
-    await leader.once(0, now_ms=T0 + 5_000)
+    await Replica(board, "b").look(1)
+    await leader.look(0, now_ms=T0 + 5_000)
     assert leader.fellows.view(CURRENT).lag_ms == 5_000
-    await leader.once(0, 1, now_ms=T0 + 6_000)
+    await leader.look(0, 1, now_ms=T0 + 6_000)
     assert leader.fellows.view(CURRENT).lag_ms == 0
 
 
 async def test_a_reader_that_left_in_order_counts_no_more() -> None:
     board = FakeRepository()
     leader, other = Replica(board, "a"), Replica(board, "b")
-    await other.once(1)
+    await other.look(1)
     await other.fellows.leave()
-    await leader.once(0, now_ms=T0 + 5_000)
+    await leader.look(0, now_ms=T0 + 5_000)
     assert leader.fellows.view(CURRENT).lag_ms == 0
 
 
 async def test_a_reader_is_forgotten_when_what_it_left_is_too_old_to_count() -> None:
     board = FakeRepository()
     leader = Replica(board, "a")
-    await Replica(board, "b").once(1)
-    await leader.once(0, now_ms=T0 + FORGET_MS + 1)
+    await Replica(board, "b").look(1)
+    await leader.look(0, now_ms=T0 + FORGET_MS + 1)
     assert leader.fellows.view(CURRENT).lag_ms == 0
 
 
 async def test_what_is_told_reaches_the_others_once() -> None:
     board = FakeRepository()
     leader, other = Replica(board, "a"), Replica(board, "b")
-    await leader.once()
+    await leader.look()
     other.fellows.tell([2, 5])
-    await other.once()
+    await other.look()
     for _ in range(2):
-        await leader.once()
+        await leader.look()
     assert leader.spoken_of == [{2, 5}]
 
 
@@ -115,7 +115,7 @@ async def test_what_could_not_be_told_is_told_the_next_time(
 ) -> None:
     board = FakeRepository()
     leader, other = Replica(board, "a"), Replica(board, "b")
-    await leader.once()
+    await leader.look()
     other.fellows.tell([2])
 
     async def fail(_: Collection[int]) -> None:
@@ -124,7 +124,7 @@ async def test_what_could_not_be_told_is_told_the_next_time(
     with monkeypatch.context() as patch:
         patch.setattr(board, "note_changes", fail)
         with pytest.raises(UnavailableError):
-            await other.once()
-    await other.once()
-    await leader.once()
+            await other.look()
+    await other.look()
+    await leader.look()
     assert leader.spoken_of == [{2}]

@@ -95,9 +95,9 @@ async def test_who_does_not_read_is_hung_up_on_and_costs_no_one_else_an_answer(
     )
     line = DestinationShares(Terms("orders-db", 100, 60, 30_000_000, 30_000_001), (), entries)
     served.view.publish(0, [Document(0, 1, 1_800_000_000_000, 1_800_000_180_000, (line,))])
-    body = served.view.host_answer("a")
-    assert body is not None
-    assert len(body) > 4_000_000, "less than that lies in the system's buffers"
+    answer = served.view.answer("a")
+    assert answer is not None
+    assert len(answer.body) > 4_000_000, "less than that lies in the system's buffers"
     reader, writer = await asyncio.open_connection(
         "127.0.0.1", int(served.url.rpartition(":")[2]), limit=1024
     )
@@ -116,7 +116,7 @@ async def test_who_does_not_read_is_hung_up_on_and_costs_no_one_else_an_answer(
         while data := await asyncio.wait_for(reader.read(65_536), SECONDS):
             got += len(data)
         raise ConnectionResetError  # the end came as an end
-    assert got < len(body)
+    assert got < len(answer.body)
     writer.close()
 
 
