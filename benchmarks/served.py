@@ -162,8 +162,9 @@ async def serve(kind: str, hosts: int) -> None:
         await follower.take(epoch)
     if kind == "bare":
         names = map(host_name, range(hosts))
-        port = await bare({name: view.host_answer(name) or b"" for name in names})
-        del view, files, follower
+        answers = {name: view.answer(name) for name in names}
+        port = await bare({name: known.body for name, known in answers.items() if known})
+        del view, files, follower, answers
     else:
         port = (await service(view, metrics).start(Address("127.0.0.1", 0))).port
     print(port, flush=True)
