@@ -329,8 +329,9 @@ class Permit:
         held = self._begun()
         try:
             mark = held.delivery
-            left_seconds = held.gate.enter(mark, self._timeout, self._meanwhile)
-            take(held.member, held.name, self._permits, left_seconds, mark, self._meanwhile)
+            member, meanwhile = held.member, self._meanwhile
+            left_seconds = held.gate.enter(mark, self._timeout, meanwhile, member)
+            take(member, held.name, self._permits, left_seconds, mark, meanwhile)
         except BaseException:
             self._end()
             raise

@@ -15,6 +15,7 @@ from worker_sdk.core.ledger import check_permits
 from worker_sdk.core.waiters import Waiter
 from worker_sdk.errors import ClientClosedError, ImpossibleRequestError, PermitTimeout
 from worker_sdk.runtime.member import Member
+from worker_sdk.runtime.standstill import tell_of_standstill
 from worker_sdk.transports.threads import Bell, is_guest
 
 WAIT_SECONDS_MAX: Final = 1e9
@@ -81,6 +82,8 @@ def take(
     glance_seconds = _GLANCE_SECONDS if meanwhile is None else meanwhile.every_seconds
     try:
         _ask(member, waiter)
+        if not waiter.granted and (deadline is None or deadline > time.monotonic()):
+            tell_of_standstill(member, destination)
         while not waiter.granted:
             left = glance_seconds if deadline is None else deadline - time.monotonic()
             if left <= 0 or decided.wait(min(left, glance_seconds)):

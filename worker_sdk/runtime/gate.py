@@ -14,6 +14,8 @@ from collections.abc import Callable, Hashable
 from worker_sdk.errors import PermitTimeout
 from worker_sdk.runtime.asking import WAIT_SECONDS_MAX, Meanwhile, checked_seconds
 from worker_sdk.runtime.guard import entered, is_interrupted, make_guard
+from worker_sdk.runtime.member import Member
+from worker_sdk.runtime.standstill import tell_of_standstill
 from worker_sdk.transports.threads import Bell, is_guest
 
 
@@ -68,7 +70,11 @@ class Gate:
         self._settle()
 
     def enter(
-        self, entrant: Hashable, timeout: float | None, meanwhile: Meanwhile | None = None
+        self,
+        entrant: Hashable,
+        timeout: float | None,
+        meanwhile: Meanwhile | None = None,
+        member: Member | None = None,
     ) -> float | None:
         """Come in, waiting if need be; return what is left of the timeout.
 
@@ -76,6 +82,7 @@ class Gate:
             entrant: the mark by which it is to `leave`.
             timeout: seconds to wait at most; None waits as long as it takes.
             meanwhile: what to look after.
+            member: who warns if the wait holds up an event loop.
 
         Raises:
             PermitTimeout: if there was no room in time.
@@ -89,6 +96,9 @@ class Gate:
         let_in = Bell()
         try:
             self._join(entrant, let_in.ring)
+            is_waiting = entrant not in self._inside
+            if member is not None and is_waiting and _glance_seconds(deadline, None) > 0:
+                tell_of_standstill(member, self._destination)
             while entrant not in self._inside:
                 if let_in.wait(_glance_seconds(deadline, meanwhile)):
                     break

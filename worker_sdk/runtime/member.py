@@ -76,6 +76,7 @@ class Member:
         self._lookout = Lookout(options)
         self.statistics = Statistics()
         self.is_closed = False
+        self.is_told_of_standstill = False
         self._goodbye: UsageBatch | None = None
         self.on_waiting: Wake | None = None
         self._waiting: set[str] = set()
