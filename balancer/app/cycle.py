@@ -28,6 +28,7 @@ from balancer.core.learning import (
 from balancer.core.memory import Memory
 from balancer.core.model import Destination, MemberRecord, Plan, RoundKind, Snapshot
 from balancer.core.planner import plan
+from balancer.core.reservations import gives_until_ms
 from balancer.errors import BalancerError, ConflictError
 from balancer.ports import (
     Clock,
@@ -59,14 +60,10 @@ class CycleLimits:
         """Return how long a document of these may be spent by, from its planning on."""
         longest_ms = 0
         for destination in destinations:
-            policy = destination.policy
-            valid_ms = (
-                3 * max(self.round_ms, destination.window_seconds * 1000)
-                if policy.valid_for_seconds is None
-                else policy.valid_for_seconds * 1000
-            )
-            window_ms = 2 * max(self.round_ms, destination.window_seconds * 1000)
-            longest_ms = max(longest_ms, valid_ms + window_ms + policy.on_expiry.for_ms)
+            policy, window_ms = destination.policy, destination.window_seconds * 1000
+            begins_within_ms = 2 * max(self.round_ms, window_ms)
+            valid_for_ms = policy.valid_for_ms(self.round_ms, window_ms)
+            longest_ms = max(longest_ms, begins_within_ms + valid_for_ms + policy.on_expiry.for_ms)
         return longest_ms
 
 
@@ -367,16 +364,6 @@ def pointed_documents(stored: StoredShard) -> list[Document]:
     """Return the documents that the pointer names, newest first."""
     pointed = set(stored.pointed_epochs)
     return [document for document in stored.documents if document.epoch in pointed]
-
-
-def gives_until_ms(document: Document) -> int:
-    """Return until when a document gives or promises permits, ``on_expiry`` included."""
-    extensions_ms = [
-        line.terms.on_expiry.for_ms
-        for line in document.destinations
-        if line.terms.on_expiry.permille
-    ]
-    return document.valid_until_ms + max(extensions_ms, default=0)
 
 
 def anybody_may_be_spending(documents: Iterable[Document], members: Iterable[MemberRecord]) -> bool:

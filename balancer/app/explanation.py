@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
-from balancer.app.instants import moment
+from balancer.app.instants import moment, time_of_day
 from balancer.app.rules import Case, count, percent, words_of
-from balancer.core.model import Destination, Policy, Strategy
+from balancer.core.model import PERCENT_POINTS, Destination, Policy, Strategy
 from balancer.core.record import NEWCOMER, DetailRecord, reasons_in_force
 from balancer.core.reservations import promise_until_ms
 from balancer.ports import Repository
@@ -265,12 +265,6 @@ def _shadow(case: Case) -> str:
     )
 
 
-def time_of_day(at_ms: int) -> str:
-    """Return an instant as a time of day, UTC."""
-    seconds = at_ms // 1000
-    return f"{seconds // 3600 % 24:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
-
-
 def case_as_json(case: Case) -> dict[str, object]:
     """Return every number of one member's share, the rule in words, and the whole in sentences."""
     reason, words = case.reason, words_of(case)
@@ -279,7 +273,7 @@ def case_as_json(case: Case) -> dict[str, object]:
     return {
         "epoch": case.epoch,
         **asdict(reason),
-        "share_percent": reason.share_points / (POINTS // 100),
+        "share_percent": reason.share_points / PERCENT_POINTS,
         "share_permits": case.permits(reason.share_points),
         "safe_permits": case.permits(reason.safe_points),
         "reserved_permits": case.permits(reason.reserved_points),
@@ -339,7 +333,7 @@ def table_rows(explanation: Explanation) -> tuple[list[str], list[Sequence[objec
         if has_shadow:
             points = reason.shadow_points
             more = 0 if points is None else points - reason.share_points
-            row.append("" if points is None else f"{more / (POINTS // 100):+.3f} %")
+            row.append("" if points is None else f"{more / PERCENT_POINTS:+.3f} %")
         rows.append(row)
     further = [*(["would cut"] if is_trial else []), *(["shadow"] if has_shadow else [])]
     return [*TABLE_HEAD, *further], rows

@@ -66,3 +66,8 @@ def _of_calendar(text: str) -> int | None:
 def moment(at_ms: int) -> str:
     """Return an instant as date and time of day, UTC."""
     return (_EPOCH + timedelta(milliseconds=at_ms)).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def time_of_day(at_ms: int) -> str:
+    """Return an instant as time of day, UTC."""
+    return (_EPOCH + timedelta(milliseconds=at_ms)).strftime("%H:%M:%S")

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from balancer.app.explanation import Explanation, case_as_json, explained
-from balancer.app.instants import moment
-from balancer.core.model import RoundKind
+from balancer.app.instants import moment, time_of_day
+from balancer.core.model import PERCENT_POINTS, RoundKind
 from balancer.core.record import (
     SPAN_MS,
     DestinationRecord,
@@ -194,7 +194,7 @@ def moment_lines(name: str, told: Moment) -> list[str]:
     if record is None:
         return [f"nothing is kept of {name} at {at} UTC: it was not planned, or it is too long ago"]
     if isinstance(record, SpanRecord):
-        until = moment(record.from_ms + SPAN_MS)[11:]
+        until = time_of_day(record.from_ms + SPAN_MS)
         lines = [f"{name} at {at} UTC, of which ten minutes are kept ({record.rounds} rounds)"]
         lines += _span_lines(record, until)
     else:
@@ -202,7 +202,7 @@ def moment_lines(name: str, told: Moment) -> list[str]:
         lines += _record_lines(record)
     if not told.is_covered:
         lines.insert(1, "  no document covered this instant; what follows was the last before it")
-    lines += [f"  {moment(entry.planned_at_ms)[11:]}  {entry.sentence}" for entry in told.rounds]
+    lines += [f"  {time_of_day(entry.planned_at_ms)}  {entry.sentence}" for entry in told.rounds]
     return lines
 
 
@@ -210,8 +210,8 @@ def _record_lines(record: DestinationRecord) -> list[str]:
     window = f"{record.window_seconds} s"
     planned = (
         f"  shares    epoch {record.epoch}, {record.kind.value} round, planned "
-        f"{moment(record.planned_at_ms)[11:]} for {moment(record.from_ms)[11:]} to "
-        f"{moment(record.until_ms)[11:]}"
+        f"{time_of_day(record.planned_at_ms)} for {time_of_day(record.from_ms)} to "
+        f"{time_of_day(record.until_ms)}"
     )
     level = (
         "nobody was limited"
@@ -257,7 +257,7 @@ def _span_lines(span: SpanRecord, until: str) -> list[str]:
         f"{_percent(span.held_points // rounds)} and at most {_percent(span.held_most)}, "
         f"free {_percent(span.free_points // rounds)}"
     )
-    return [f"  time      {moment(span.from_ms)[11:]} to {until}", capacity, demand, points]
+    return [f"  time      {time_of_day(span.from_ms)} to {until}", capacity, demand, points]
 
 
 STRETCH_HEAD: Final = (
@@ -335,7 +335,7 @@ def _short(entry: DestinationRecord) -> str:
 
 
 def _percent(points: int) -> str:
-    return f"{points / (POINTS // 100):.2f} %"
+    return f"{points / PERCENT_POINTS:.2f} %"
 
 
 def _mean(total: int, rounds: int) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from balancer.core.model import (
     PATTERN_MAX_CHARS,
-    PERMILLE,
+    PERCENT_POINTS,
     WEIGHT_MAX,
     WEIGHT_RULES_MAX,
     Policy,
@@ -21,7 +21,7 @@ from balancer.core.model import (
 )
 from balancer.errors import PolicyError
 from worker_sdk.errors import RejectReason, WireError
-from worker_sdk.wire.distribution import CLOSED, OnExpiry, Pacing
+from worker_sdk.wire.distribution import CLOSED, PERMILLE, OnExpiry, Pacing
 from worker_sdk.wire.limits import SPAN_MAX_MS
 from worker_sdk.wire.shares import POINTS
 from worker_sdk.wire.strict import check_name
@@ -283,7 +283,7 @@ def check_minimum(minimum_points: int, maximum_points: int) -> None:
     """
     if minimum_points > maximum_points:
         raise PolicyError(
-            f"minimum_points is {minimum_points} ({minimum_points / (POINTS // 100):g} %), above "
-            f"maximum_points, which is {maximum_points} ({maximum_points / (POINTS // 100):g} %); "
+            f"minimum_points is {minimum_points} ({minimum_points / PERCENT_POINTS:g} %), above "
+            f"maximum_points, which is {maximum_points} ({maximum_points / PERCENT_POINTS:g} %); "
             "lower the minimum or raise the maximum in the same change"
         )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from balancer.core.foresight import PROVEN_ROUNDS
-from balancer.core.model import Destination, Policy, Reason
+from balancer.core.model import PERCENT_POINTS, Destination, Policy, Reason
 from balancer.core.record import LEFT, NEWCOMER, TOPPED_UP
 from worker_sdk.wire.shares import POINTS
 
@@ -81,7 +81,7 @@ def count(permits: int) -> str:
 def percent(points: int) -> str:
     """Return points as a percentage for people."""
     digits = 3 if points >= POINTS // 10_000 or points == 0 else 7
-    return f"{points / (POINTS // 100):.{digits}f} %"
+    return f"{points / PERCENT_POINTS:.{digits}f} %"
 
 
 def asked(case: Case) -> Words:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from balancer.core.model import PERCENT_POINTS
 from balancer.core.reservations import promise_until_ms
 from worker_sdk.wire.distribution import DestinationShares, Document, Member
 from worker_sdk.wire.shares import POINTS, points_for_permits, safe_permits
@@ -32,7 +33,7 @@ class Held:
         """Return it as JSON values; ``permits`` is the part of the capacity, rounded down."""
         return {
             "points": self.points,
-            "percent": self.points / (POINTS // 100),
+            "percent": self.points / PERCENT_POINTS,
             "permits": capacity * self.points // POINTS,
             "count": self.count,
             "until_ms": self.until_ms,

@@ -19,6 +19,7 @@ from typing import Final
 
 from balancer.app.rendering import NOTHING, Shown, change, rows_of
 from balancer.app.safety import held_of
+from balancer.core.model import PERCENT_POINTS
 from worker_sdk.wire.answers import encode_rows
 from worker_sdk.wire.distribution import DestinationShares, Document, Entry, encode_terms
 from worker_sdk.wire.pointer import shard_of
@@ -33,8 +34,6 @@ KEPT_EXTRA_BYTES: Final = 2560
 
 WAKE_AT_ONCE: Final = 16
 """So many waiters wake in one turn of the loop: each of them makes and sends an answer."""
-
-_POINTS_OF_A_PERCENT: Final = POINTS // 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +231,6 @@ def _member_row(line: DestinationShares, entry: Entry) -> dict[str, object]:
         "instance": entry.instance,
         "intervals": entry.intervals,
         "safe": entry.safe_points,
-        "percent": points / _POINTS_OF_A_PERCENT,
+        "percent": points / PERCENT_POINTS,
         "permits": line.terms.capacity * points // POINTS,
     }

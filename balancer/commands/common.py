@@ -7,7 +7,6 @@ error. Knows no dependency.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -64,8 +63,3 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
 def percent(points: int) -> str:
     """Return points as a percentage for people."""
     return f"{points / 10_000_000:.3f} %"
-
-
-def utc(at_ms: int) -> str:
-    """Return an instant as a time of day, UTC."""
-    return time.strftime("%H:%M:%S", time.gmtime(at_ms // 1000))

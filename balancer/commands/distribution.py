@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from balancer.app.instants import time_of_day
 from balancer.commands.common import (
     config_option,
     json_option,
@@ -22,7 +23,6 @@ from balancer.commands.common import (
     print_json,
     print_table,
     settings_of,
-    utc,
 )
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def _show_destination(value: dict[str, Any], *, as_json: bool) -> None:
                 member["instance"],
                 f"{member['percent']:.3f} %",
                 member["permits"],
-                f"{member['safe'] / 10_000_000:.3f} %",
+                percent(member["safe"]),
             ]
             for member in document["members"]
         ]
@@ -187,7 +187,7 @@ def _held(held: Mapping[str, Any]) -> str:
     return (
         f"{held['percent']:.3f} % ({held['permits']} permits) held back for safety in "
         f"{held['count']} hold{'s' if held['count'] > 1 else ''}, "
-        f"until {utc(held['until_ms'])} UTC at the latest"
+        f"until {time_of_day(held['until_ms'])} UTC at the latest"
     )
 
 
@@ -197,7 +197,7 @@ def _show_held(holders: Sequence[Mapping[str, Any]]) -> None:
             holder["host"] or "not told by the documents",
             holder["instance"] or "",
             percent(holder["points"]),
-            utc(holder["until_ms"]),
+            time_of_day(holder["until_ms"]),
         ]
         for holder in holders[:HOLDERS_SHOWN]
     ]
@@ -208,10 +208,9 @@ def _show_held(holders: Sequence[Mapping[str, Any]]) -> None:
 
 def _when(document: Mapping[str, Any]) -> str:
     """Return the windows that a document covers as times of day, since nobody reads their index."""
-    edges = (
-        document[name] * document["window_seconds"] for name in ("from_window", "until_window")
-    )
-    return " to ".join(time.strftime("%H:%M:%S", time.gmtime(edge)) for edge in edges)
+    window_ms = document["window_seconds"] * 1000
+    edges_ms = (document[name] * window_ms for name in ("from_window", "until_window"))
+    return " to ".join(map(time_of_day, edges_ms))
 
 
 def _show_shards(view: DistributionView, *, as_json: bool) -> None:

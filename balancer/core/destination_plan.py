@@ -23,14 +23,14 @@ from balancer.core.entry_columns import EntryColumns
 from balancer.core.layout import Layout, Standing, free_gaps, lay_holds, lay_out
 from balancer.core.learning import SILENCE_TENTHS
 from balancer.core.memory import Trails
-from balancer.core.model import PERMILLE, Destination, MemberRecord, Policy, Strategy
+from balancer.core.model import Destination, MemberRecord, Policy, Strategy
 from balancer.core.pieces import Pieces
 from balancer.core.reasons import ReasonColumns
 from balancer.core.reservations import Promises, reserved_permits, reserved_points
 from balancer.core.rows import Rows
 from balancer.core.usage_columns import UsageColumns
 from balancer.core.weights import weights_of
-from worker_sdk.wire.distribution import DestinationShares, Hold, Member, Terms
+from worker_sdk.wire.distribution import PERMILLE, DestinationShares, Hold, Member, Terms
 from worker_sdk.wire.limits import DESTINATION_MEMBERS_MAX, PERMITS_MAX
 from worker_sdk.wire.shares import POINTS
 

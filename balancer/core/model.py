@@ -12,11 +12,15 @@ from typing import Final
 
 from balancer.core.memory import Memory
 from balancer.errors import PolicyError
-from worker_sdk.wire.distribution import CLOSED, Document, Member, OnExpiry, Pacing
+from worker_sdk.wire.distribution import CLOSED, PERMILLE, Document, Member, OnExpiry, Pacing
 from worker_sdk.wire.limits import PERMITS_MAX, SPAN_MAX_MS, WINDOW_SECONDS_MAX
 from worker_sdk.wire.shares import POINTS
 
-PERMILLE: Final = 1000
+PERCENT_POINTS: Final = POINTS // 100
+"""One percent of a capacity."""
+
+VALID_ROUNDS: Final = 3
+"""A document's validity in rounds, where the policy sets none."""
 
 
 class Strategy(StrEnum):
@@ -94,7 +98,7 @@ class Policy:
     minimum_points: int = 0
     maximum_points: int = POINTS
     head_room_permille: int = 100
-    newcomer_reserve_points: int = POINTS // 100
+    newcomer_reserve_points: int = PERCENT_POINTS
     lend_points: int = 0
     peak_decay_permille: int = 900
     expect_recurring: bool = True
@@ -137,6 +141,12 @@ class Policy:
     def unplanned_points(self) -> int:
         """What no regular document plans."""
         return min(POINTS, self.newcomer_reserve_points + self.lend_points)
+
+    def valid_for_ms(self, round_ms: int, window_ms: int) -> int:
+        """Return how long safe points may be spent after publication."""
+        if self.valid_for_seconds is None:
+            return VALID_ROUNDS * max(round_ms, window_ms)
+        return self.valid_for_seconds * 1000
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,9 +32,6 @@ from balancer.core.rows import Rows
 from balancer.core.usage_columns import UsageColumns, UsageTable
 from worker_sdk.wire.distribution import DestinationShares, Document, Member, Terms
 
-VALID_ROUNDS = 3
-"""Default validity of a document in rounds."""
-
 LATEST_ROUNDS = 2
 """A window much longer than a round is planned so many rounds before it begins."""
 
@@ -290,12 +287,7 @@ def _document(work: _Round, lines: list[DestinationShares]) -> Document:
     valid_until_ms = work.now_ms
     for line in lines:
         window_ms = line.terms.window_seconds * 1000
-        valid_for_seconds = policies[line.terms.destination].valid_for_seconds
-        valid_for_ms = (
-            VALID_ROUNDS * max(snapshot.round_ms, window_ms)
-            if valid_for_seconds is None
-            else valid_for_seconds * 1000
-        )
+        valid_for_ms = policies[line.terms.destination].valid_for_ms(snapshot.round_ms, window_ms)
         valid_until_ms = max(
             valid_until_ms,
             max(work.now_ms, line.terms.from_window * window_ms) + valid_for_ms,

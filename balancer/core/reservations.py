@@ -59,6 +59,15 @@ def promise_until_ms(document: Document, terms: Terms) -> int:
     return document.valid_until_ms + extension_ms
 
 
+def gives_until_ms(document: Document) -> int:
+    """Return until when a document gives or promises permits of any destination."""
+    until_ms = document.valid_until_ms
+    for line in document.destinations:
+        covered_until_ms = line.terms.until_window * line.terms.window_seconds * 1000
+        until_ms = max(until_ms, covered_until_ms, promise_until_ms(document, line.terms))
+    return until_ms
+
+
 def oldest_epochs(
     members: Mapping[Member, MemberRecord], published_ms: Mapping[int, int], *, start_ms: int
 ) -> dict[Member, int]:

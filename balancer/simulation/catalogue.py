@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from balancer.core.model import Policy
+from balancer.core.model import PERCENT_POINTS, Policy
 from balancer.simulation import builders
 from balancer.simulation.builders import (
     AWAY_WINDOW,
@@ -29,8 +29,6 @@ from balancer.simulation.scenario import Scenario
 from worker_sdk.errors import ConfigurationError
 from worker_sdk.wire.distribution import OnExpiry
 from worker_sdk.wire.shares import POINTS
-
-PERCENT_POINTS: Final = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from balancer.core.reservations import gives_until_ms
 from balancer.errors import BalancerError, ConflictError
 from balancer.ports import CurrentShard, StoredShard
 from worker_sdk.errors import WireError
@@ -70,7 +71,7 @@ class MemoryDocumentStore:
             document = self._read(shard, epoch)
             if document is None:
                 unreadable.append(epoch)
-            elif _gives_until_ms(document) > now_ms:
+            elif gives_until_ms(document) > now_ms:
                 documents.append(document)
         return StoredShard(
             documents=tuple(documents),
@@ -98,7 +99,7 @@ class MemoryDocumentStore:
             raise ConflictError("the pointer was changed")
         self.objects.pointers[shard] = (document.epoch, *keep)
         self.objects.counting[shard] = {
-            epoch: _gives_until_ms(known)
+            epoch: gives_until_ms(known)
             for place, epoch in self.objects.files
             if place == shard and (known := self._read(shard, epoch)) is not None
         }
@@ -119,18 +120,3 @@ class MemoryDocumentStore:
         for key in old:
             del self.objects.files[key]
         return len(old)
-
-
-def _gives_until_ms(document: Document) -> int:
-    return max(
-        [
-            document.valid_until_ms,
-            *(
-                max(
-                    document.valid_until_ms + line.terms.on_expiry.for_ms,
-                    line.terms.until_window * line.terms.window_seconds * 1000,
-                )
-                for line in document.destinations
-            ),
-        ]
-    )

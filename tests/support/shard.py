@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from balancer.app.cycle import gives_until_ms
 from balancer.core.learning import wait_for_lost_documents
 from balancer.core.model import Destination, MemberRecord, RoundKind, Snapshot, Usage
 from balancer.core.planner import plan
+from balancer.core.reservations import gives_until_ms
 from balancer.simulation.bounds import bounds_of
 from tests.support.shard_parts import Leader, Lease, Pointer, Put
 from worker_sdk.wire.distribution import Document, Member, Terms, decode_document, encode_document

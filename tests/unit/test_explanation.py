@@ -17,7 +17,6 @@ from balancer.app.explanation import (
     explanation_as_json,
     paragraph,
     table_rows,
-    time_of_day,
 )
 from balancer.app.rules import RULES, Case, Words, words_of
 from balancer.core.model import Destination, Policy, Reason, Strategy
@@ -253,10 +252,6 @@ def test_a_level_that_limits_others_is_told_too() -> None:
 )
 def test_the_shadows_difference_is_told_in_permits(shadow: int, told: str) -> None:
     assert told in paragraph(case(shadow_points=shadow))
-
-
-def test_a_time_of_day_is_that_of_utc() -> None:
-    assert time_of_day(1_800_000_060_999) == "08:01:00"
 
 
 # ---------------------------------------------------------------- JSON, table, dates

@@ -20,6 +20,7 @@ from typing import Final, TypeVar
 from balancer.adapters.s3.objects import Bucket, S3Config
 from balancer.adapters.s3.threads import Threads
 from balancer.core.entry_columns import EntryColumns
+from balancer.core.reservations import gives_until_ms
 from balancer.errors import BalancerError, ConflictError, UnavailableError
 from balancer.ports import CurrentShard, StoredShard
 from worker_sdk.errors import WireError
@@ -223,7 +224,7 @@ class S3DocumentStore:
         pointed = [known.documents[epoch][1] for epoch in (document.epoch, *keep)]
         pointer = encode_pointer(Pointer(tuple(pointed)))
         value = as_object(parse_json(pointer), "a pointer")
-        counting = [[epoch, _until_ms(read)] for epoch, (read, _) in known.documents.items()]
+        counting = [[epoch, gives_until_ms(read)] for epoch, (read, _) in known.documents.items()]
         body = dump_json(
             {
                 **value,
@@ -292,16 +293,4 @@ def _counting(value: object) -> dict[int, int]:
 
 def _counts(document: Document, now_ms: int) -> bool:
     """Say whether the document may still give somebody permits."""
-    return _until_ms(document) > now_ms
-
-
-def _until_ms(document: Document) -> int:
-    until_ms = document.valid_until_ms
-    for line in document.destinations:
-        terms = line.terms
-        until_ms = max(
-            until_ms,
-            document.valid_until_ms + terms.on_expiry.for_ms,
-            terms.until_window * terms.window_seconds * 1000,
-        )
-    return until_ms
+    return gives_until_ms(document) > now_ms
