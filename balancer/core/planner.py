@@ -122,7 +122,7 @@ def plan(snapshot: Snapshot, memory: Memory, now_ms: int) -> Plan:
     broken = tuple(_broken(work, document))
     return Plan(
         document=document,
-        reasons=Reasons(work.reasons),
+        reasons=Reasons.of(work.reasons),
         memory=Memory(bounded(work.trails)),
         sentence=_sentence(work, document, broken),
         broken=broken,

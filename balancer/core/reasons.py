@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from itertools import chain, repeat
+from itertools import repeat
 from typing import Any, Final, cast, overload
 
 import numpy as np
 
+from balancer.core.chained import Chained
 from balancer.core.columns import Ints
 from balancer.core.model import Reason
 from balancer.core.usage_columns import UsageColumns
@@ -100,38 +101,15 @@ class ReasonColumns(Sequence[Reason]):
         return map(Reason, repeat(self.destination), *names, *map(part, REASON_FIELDS[2:]))
 
 
-class Reasons(Sequence[Reason]):
+class Reasons(Chained[Reason]):
     """The reasons of a round, destination by destination."""
 
-    def __init__(self, columns: Sequence[ReasonColumns]) -> None:
-        self._columns = columns
+    parts: Mapping[str, ReasonColumns]
 
-    @property
-    def parts(self) -> Mapping[str, ReasonColumns]:
-        """Those of each destination."""
-        return {columns.destination: columns for columns in self._columns}
-
-    def __len__(self) -> int:
-        return sum(len(columns) for columns in self._columns)
-
-    def __iter__(self) -> Iterator[Reason]:
-        return chain.from_iterable(self._columns)
-
-    @overload
-    def __getitem__(self, index: int) -> Reason: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[Reason]: ...
-
-    def __getitem__(self, index: int | slice) -> Reason | list[Reason]:
-        if isinstance(index, slice):
-            return [self[number] for number in range(*index.indices(len(self)))]
-        left = index + len(self) if index < 0 else index
-        for columns in self._columns:
-            if 0 <= left < len(columns):
-                return columns[left]
-            left -= len(columns)
-        raise IndexError(index)
+    @classmethod
+    def of(cls, columns: Iterable[ReasonColumns]) -> Reasons:
+        """Return the reasons of several destinations."""
+        return cls({part.destination: part for part in columns})
 
 
 def column_of(reasons: Sequence[Reason], name: str) -> Column:

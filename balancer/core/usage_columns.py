@@ -14,6 +14,7 @@ from typing import Final, overload
 
 import numpy as np
 
+from balancer.core.chained import Chained
 from balancer.core.columns import Ints, ints
 from balancer.core.model import Usage
 from worker_sdk.wire.distribution import Member
@@ -102,11 +103,10 @@ class UsageColumns(Sequence[Usage]):
         return map(Usage, *hosts_and_instances, repeat(self.destination), *numbers)
 
 
-class UsageTable(Sequence[Usage]):
+class UsageTable(Chained[Usage]):
     """Accounts of many destinations, each with columns of its own."""
 
-    def __init__(self, parts: Mapping[str, UsageColumns]) -> None:
-        self.parts = parts
+    parts: Mapping[str, UsageColumns]
 
     @classmethod
     def of(cls, usages: Sequence[Usage]) -> UsageTable:
@@ -117,25 +117,3 @@ class UsageTable(Sequence[Usage]):
         for usage in usages:
             by_destination.setdefault(usage.destination, []).append(usage)
         return cls({name: UsageColumns.of(known) for name, known in by_destination.items()})
-
-    def __len__(self) -> int:
-        return sum(len(part) for part in self.parts.values())
-
-    def __iter__(self) -> Iterator[Usage]:
-        return chain.from_iterable(self.parts.values())
-
-    @overload
-    def __getitem__(self, index: int) -> Usage: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[Usage]: ...
-
-    def __getitem__(self, index: int | slice) -> Usage | list[Usage]:
-        if isinstance(index, slice):
-            return [self[number] for number in range(*index.indices(len(self)))]
-        left = index + len(self) if index < 0 else index
-        for part in self.parts.values():
-            if 0 <= left < len(part):
-                return part[left]
-            left -= len(part)
-        raise IndexError(index)

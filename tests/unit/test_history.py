@@ -152,12 +152,12 @@ def test_reasons_of_a_plan_are_values_where_they_are_looked_at() -> None:
 def test_what_is_kept_of_columns_is_what_is_kept_of_values() -> None:
     told = planned_by_columns()
     after = published(7, line("db", entry("a", 100, 106, 3)))
-    by_columns = recorded(happened(after, reasons=Reasons([told])))
+    by_columns = recorded(happened(after, reasons=Reasons.of([told])))
     by_values = recorded(happened(after, reasons=tuple(told)))
     assert by_columns.destinations == by_values.destinations
     (columns,), (values,) = by_columns.details, by_values.details
     assert tuple(columns.reasons) == values.reasons
-    some = recorded(happened(after, reasons=Reasons([told])), members_max=3).details[0]
+    some = recorded(happened(after, reasons=Reasons.of([told])), members_max=3).details[0]
     assert ([reason.host for reason in some.reasons], some.left_out) == (
         ["h299", "h298", "h297"],
         297,
@@ -166,7 +166,7 @@ def test_what_is_kept_of_columns_is_what_is_kept_of_values() -> None:
 
 def test_columns_are_stored_so_that_the_same_values_are_read() -> None:
     told = planned_by_columns()
-    (detail,) = recorded(happened(published(7, line("db")), reasons=Reasons([told]))).details
+    (detail,) = recorded(happened(published(7, line("db")), reasons=Reasons.of([told]))).details
     assert unpack("db", pack(detail)) == (tuple(told), ())
     assert unpack("db", pack(detail), "h7") == ((told[7],), ())
     as_values = replace(detail, reasons=tuple(told))
