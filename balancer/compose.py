@@ -31,10 +31,10 @@ from balancer.adapters.metrics.prometheus import PrometheusMetrics
 from balancer.adapters.postgres.repository import PostgresRepository
 from balancer.adapters.s3.objects import S3Config
 from balancer.adapters.s3.store import S3DocumentStore
+from balancer.app.clocks import SteadyClock
 from balancer.app.cycle import Cycle, CycleLimits
 from balancer.app.ingest import Ingest
 from balancer.app.readiness import Readiness
-from balancer.app.steady import SteadyClock
 from balancer.app.supervisor import Options, Supervisor
 from balancer.app.view import DistributionView
 from balancer.errors import SettingsError, UnavailableError

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 
 from balancer.app import catalogue
 from balancer.app.agenda import largest_epoch_by
+from balancer.app.clock_check import check_clock
+from balancer.app.destination_metrics import DestinationMetrics
 from balancer.app.history import Happened, RoundHistory
-from balancer.app.measures import DestinationMeasures
-from balancer.app.true_time import check_clock
 from balancer.app.view import DistributionView
 from balancer.core.learning import (
     IngestView,
@@ -132,7 +132,7 @@ class Cycle:
         self._clock = clock
         self._metrics = metrics
         self._limits = limits
-        self._measures = DestinationMeasures(metrics)
+        self._measures = DestinationMetrics(metrics)
         self._history = RoundHistory(repository, clock, metrics, limits.round_ms)
         # Of several shards at once one is planned while others are read and published: threads that
         # compute would take turns anyway, and each needs memory meanwhile.

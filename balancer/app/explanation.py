@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 from balancer.app.instants import moment, time_of_day
-from balancer.app.rules import Case, count, percent, words_of
+from balancer.app.rule_texts import Case, count, percent, words_of
 from balancer.core.model import PERCENT_POINTS, Destination, Policy, Strategy
 from balancer.core.record import NEWCOMER, DetailRecord, reasons_in_force
 from balancer.core.reservations import promise_until_ms

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from balancer.app import catalogue
-from balancer.app.safety import held_of
+from balancer.app.holds import held_of
 from balancer.core.columns import total
 from balancer.core.entry_columns import EntryColumns
 from balancer.core.model import MemberRecord, Reason, RoundKind

@@ -15,8 +15,8 @@ from typing import Final
 
 from balancer.app import catalogue
 from balancer.app.agenda import Agenda
+from balancer.app.clock_check import check_clock
 from balancer.app.cycle import CycleLimits, Desk
-from balancer.app.true_time import check_clock
 from balancer.core.learning import Learning
 from balancer.ports import Clock, LeaseRecord, Metrics, Repository
 

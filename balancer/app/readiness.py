@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from balancer.app import catalogue
-from balancer.app.cancelling import is_cancelled
+from balancer.app.cancellation import is_cancelled
 from balancer.app.view import DistributionView
 from balancer.errors import BalancerError, UnavailableError
 from balancer.ports import Metrics

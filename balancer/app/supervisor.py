@@ -15,13 +15,13 @@ from typing import Final
 
 from balancer.app import catalogue
 from balancer.app.agenda import covers_present, share_ms
-from balancer.app.cancelling import ended, is_cancelled
+from balancer.app.cancellation import ended, is_cancelled
+from balancer.app.clocks import SteadyClock
 from balancer.app.cycle import Cycle, CycleLimits
-from balancer.app.fellows import Board, Fellows
 from balancer.app.history import RoundHistory
 from balancer.app.ingest import Ingest
 from balancer.app.leadership import Held, Leadership
-from balancer.app.steady import SteadyClock
+from balancer.app.peers import Board, Peers
 from balancer.app.view import DistributionView
 from balancer.core.learning import IngestView
 from balancer.core.model import Destination, RoundKind
@@ -89,7 +89,7 @@ class Supervisor:
         self._history = RoundHistory(repository, clock, metrics, limits.round_ms)
         self._limits = limits
         self._options = options
-        self._fellows = Fellows(board, options.holder, limits.round_ms)
+        self._peers = Peers(board, options.holder, limits.round_ms)
         self._leadership = Leadership(
             repository,
             clock,
@@ -125,7 +125,7 @@ class Supervisor:
             if (held := self._held.get(shard)) is None or not self._leads(held)
         }
         if led_elsewhere:
-            self._fellows.tell(led_elsewhere)
+            self._peers.tell(led_elsewhere)
 
     def _ask_early(self, shards: Collection[int]) -> None:
         for shard in shards:
@@ -143,7 +143,7 @@ class Supervisor:
         """Run until told to stop, then stop in order; takes at most about seven seconds for it."""
         ingest = asyncio.create_task(self._kept_alive("ingest", self._ingest_once))
         leases = asyncio.create_task(self._kept_alive("leases", self._renew))
-        fellows = asyncio.create_task(self._kept_alive("fellows", self._exchange))
+        peers = asyncio.create_task(self._kept_alive("fellows", self._exchange))
         others = [
             asyncio.create_task(self._kept_alive(name, once))
             for name, once in (
@@ -166,13 +166,13 @@ class Supervisor:
                 ended(self._rounds, STOP_ROUNDS_SECONDS),
                 ended([ingest], STOP_INGEST_SECONDS),
             )
-            await ended([leases, fellows], 0)
+            await ended([leases, peers], 0)
             await ended([asyncio.create_task(self._release())], STOP_LEASES_SECONDS)
 
     async def _release(self) -> None:
         with contextlib.suppress(BalancerError):
             await self._leadership.release()
-            await self._fellows.leave()
+            await self._peers.leave()
 
     async def _kept_alive(self, name: str, once: Callable[[], Awaitable[None]]) -> None:
         """Call ``once`` again and again; after a failure with a pause that grows."""
@@ -211,14 +211,14 @@ class Supervisor:
     async def _exchange(self) -> None:
         # The repository's clock, so that nobody seems silent whose machine's time is wrong.
         now_ms = await self._compare_clocks()
-        replicas = self._fellows.replicas
-        await self._fellows.look(
+        replicas = self._peers.replicas
+        await self._peers.look(
             now_ms, self._ingest.view(), self._ingest.partitions, self._ask_early
         )
         self._looked.set()
-        if self._fellows.replicas != replicas:
+        if self._peers.replicas != replicas:
             self._look_at_leases.set()
-        await self._fellows.pause()
+        await self._peers.pause()
 
     async def _renew(self) -> None:
         # Else the first to start would take what is the others' part; but not for ever.
@@ -227,7 +227,7 @@ class Supervisor:
                 await self._looked.wait()
         self._looked.set()
         self._look_at_leases.clear()
-        replicas = self._fellows.replicas
+        replicas = self._peers.replicas
         await self._leadership.renew(replicas)
         self._wake.set()
         with contextlib.suppress(TimeoutError):
@@ -268,7 +268,7 @@ class Supervisor:
         agenda, shard = held.agenda, held.desk.shard
         agenda.begin(kind, self._clock.now_ms())
         try:
-            ingest = self._fellows.view(self._ingest_view())
+            ingest = self._peers.view(self._ingest_view())
             await self._cycle.run(held.desk, kind, ingest, may_publish=lambda: self._leads(held))
             agenda.succeed()
         except BalancerError as error:

@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import Final
 
+from balancer.app.holds import held_of
 from balancer.app.rendering import NOTHING, Shown, change, rows_of
-from balancer.app.safety import held_of
 from balancer.core.model import PERCENT_POINTS
 from worker_sdk.wire.answers import encode_rows
 from worker_sdk.wire.distribution import DestinationShares, Document, Entry, encode_terms

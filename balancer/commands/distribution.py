@@ -83,7 +83,7 @@ async def _read_destination(settings: Settings, name: str) -> dict[str, Any]:
         ClickException: where no document names it.
     """
     from balancer.app.cycle import pointed_documents  # noqa: PLC0415
-    from balancer.app.safety import holders_as_json  # noqa: PLC0415
+    from balancer.app.holds import holders_as_json  # noqa: PLC0415
     from balancer.app.view import DistributionView  # noqa: PLC0415
     from balancer.compose import opened_store  # noqa: PLC0415
     from worker_sdk.wire.pointer import shard_of  # noqa: PLC0415

@@ -22,7 +22,7 @@ from balancer.commands.common import (
 )
 
 if TYPE_CHECKING:
-    from balancer.app.past import Moment, Stretch
+    from balancer.app.history_report import Moment, Stretch
     from balancer.settings import Settings
 
 TIME_HELP: Final = (
@@ -107,7 +107,7 @@ def _is_given(name: str) -> bool:
 
 
 def _moment(settings: Settings, name: str, at_ms: int, host: str | None, limit: int) -> Moment:
-    from balancer.app.past import at_moment  # noqa: PLC0415
+    from balancer.app.history_report import at_moment  # noqa: PLC0415
     from balancer.compose import opened_repository  # noqa: PLC0415
 
     async def read() -> Moment:
@@ -120,7 +120,7 @@ def _moment(settings: Settings, name: str, at_ms: int, host: str | None, limit: 
 def _stretch(
     settings: Settings, name: str, stretch_ms: tuple[int, int], host: str | None, limit: int
 ) -> Stretch:
-    from balancer.app.past import in_stretch  # noqa: PLC0415
+    from balancer.app.history_report import in_stretch  # noqa: PLC0415
     from balancer.compose import opened_repository  # noqa: PLC0415
 
     async def read() -> Stretch:
@@ -132,7 +132,7 @@ def _stretch(
 
 def _tell_moment(name: str, told: Moment, as_json: bool, host: str | None) -> None:
     from balancer.app.explanation import not_planned, table_rows  # noqa: PLC0415
-    from balancer.app.past import moment_as_json, moment_lines  # noqa: PLC0415
+    from balancer.app.history_report import moment_as_json, moment_lines  # noqa: PLC0415
 
     if as_json:
         print_json(moment_as_json(name, told))
@@ -152,8 +152,7 @@ def _tell_moment(name: str, told: Moment, as_json: bool, host: str | None) -> No
 
 
 def _tell_stretch(name: str, told: Stretch, as_json: bool, host: str | None) -> None:
-    from balancer.app.instants import moment  # noqa: PLC0415
-    from balancer.app.past import (  # noqa: PLC0415
+    from balancer.app.history_report import (  # noqa: PLC0415
         HOST_HEAD,
         STRETCH_HEAD,
         host_rows,
@@ -161,6 +160,7 @@ def _tell_stretch(name: str, told: Stretch, as_json: bool, host: str | None) -> 
         stretch_as_json,
         stretch_rows,
     )
+    from balancer.app.instants import moment  # noqa: PLC0415
 
     if as_json:
         print_json(stretch_as_json(name, told))

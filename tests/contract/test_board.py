@@ -10,7 +10,7 @@ import pytest
 
 from balancer.adapters.postgres.repository import PostgresRepository
 from balancer.adapters.postgres.schema import migrate
-from balancer.app.fellows import Board, Reader, Seen
+from balancer.app.peers import Board, BoardState, Reader
 from tests.support.fakes_repository import FakeRepository
 
 T0 = 1_800_000_000_000
@@ -28,7 +28,9 @@ async def board(request: pytest.FixtureRequest) -> AsyncIterator[Board]:
     await real.close()
 
 
-async def exchange(board: Board, reader: Reader, *, before_ms: int = 0, limit: int = 9) -> Seen:
+async def exchange(
+    board: Board, reader: Reader, *, before_ms: int = 0, limit: int = 9
+) -> BoardState:
     return await board.exchange(reader, forget_before_ms=before_ms, limit=limit)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from balancer.adapters.postgres.repository import COPY_ROWS, PostgresRepository
 from balancer.adapters.postgres.schema import VERSION_TABLE, migrate, newest_revision
-from balancer.app.fellows import Reader
+from balancer.app.peers import Reader
 from balancer.commands import main
 from balancer.core.model import Destination
 from balancer.errors import RefusedError, SchemaError, UnavailableError

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from balancer.app.rules import RULES
+from balancer.app.rule_texts import RULES
 from balancer.core.allocation.claims import Claims, Division, waterfill
 from balancer.core.allocation.equal import equal
 from balancer.core.allocation.max_min import max_min

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from balancer.app.agenda import largest_epoch_by
-from balancer.app.fellows import Reader, Seen
+from balancer.app.peers import BoardState, Reader
 from balancer.core.memory import Memory
 from balancer.core.model import Destination, MemberRecord, Usage
 from balancer.errors import BalancerError, ConflictError
@@ -234,7 +234,7 @@ class FakeRepository(FakeHistory):
         lease.valid_until_ms = max(lease.valid_until_ms, valid_until_ms)
         return True
 
-    async def exchange(self, reader: Reader, *, forget_before_ms: int, limit: int) -> Seen:
+    async def exchange(self, reader: Reader, *, forget_before_ms: int, limit: int) -> BoardState:
         self._readers[reader.name] = reader
         self._readers = {
             name: entry
@@ -242,7 +242,7 @@ class FakeRepository(FakeHistory):
             if entry.heard_ms >= forget_before_ms
         }
         found = sorted(self._readers.values(), key=lambda entry: entry.heard_ms, reverse=True)
-        return Seen(tuple(found[:limit]), dict(self._changes))
+        return BoardState(tuple(found[:limit]), dict(self._changes))
 
     async def note_changes(self, shards: Collection[int]) -> None:
         for shard in set(shards):

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from balancer.app.rules import RULES
+from balancer.app.rule_texts import RULES
 from balancer.commands import main
 from balancer.commands.distribution import standings
 from balancer.commands.group import COMMANDS

@@ -18,7 +18,7 @@ from balancer.app.explanation import (
     paragraph,
     table_rows,
 )
-from balancer.app.rules import RULES, Case, Words, words_of
+from balancer.app.rule_texts import RULES, Case, Words, words_of
 from balancer.core.model import Destination, Policy, Reason, Strategy
 from tests.support.fakes_repository import FakeRepository
 from tests.support.http_face import Served

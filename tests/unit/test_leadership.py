@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from balancer.app.cycle import CycleLimits
-from balancer.app.fellows import Reader, Seen
 from balancer.app.leadership import Held, Leadership, part_of, to_hand_over
+from balancer.app.peers import BoardState, Reader
 from balancer.errors import UnavailableError
 from tests.support.fakes_repository import FakeRepository
 from tests.support.service_doubles import T0, CountingMetrics
@@ -264,7 +264,7 @@ async def test_who_does_not_know_yet_who_else_is_there_takes_nothing(
     repository = shared.repository
     exchange, may_look = repository.exchange, asyncio.Event()
 
-    async def late(reader: Reader, *, forget_before_ms: int, limit: int) -> Seen:
+    async def late(reader: Reader, *, forget_before_ms: int, limit: int) -> BoardState:
         await may_look.wait()
         return await exchange(reader, forget_before_ms=forget_before_ms, limit=limit)
 
@@ -282,7 +282,7 @@ async def test_who_never_learns_who_else_is_there_leads_after_the_time_of_a_leas
 ) -> None:
     shared = Shared()
 
-    async def refuse(reader: Reader, *, forget_before_ms: int, limit: int) -> Seen:
+    async def refuse(reader: Reader, *, forget_before_ms: int, limit: int) -> BoardState:
         raise UnavailableError("not told")
 
     monkeypatch.setattr(shared.repository, "exchange", refuse)

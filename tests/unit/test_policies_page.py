@@ -14,9 +14,9 @@ from balancer.adapters.http.bodies import read_change
 from balancer.app import catalogue
 from balancer.app.destinations import as_json
 from balancer.app.explanation import Explanation, case_as_json, explanation_as_json
+from balancer.app.holds import Held
 from balancer.app.policies import SETTINGS, Setting, policy_to_values
-from balancer.app.rules import RULES
-from balancer.app.safety import Held
+from balancer.app.rule_texts import RULES
 from balancer.commands.destinations import set_destination
 from balancer.commands.policy_options import PERCENT_OPTIONS
 from balancer.core.model import Destination, Policy

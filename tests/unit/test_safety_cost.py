@@ -9,8 +9,12 @@ import pytest
 
 from balancer.adapters.metrics.prometheus import PrometheusMetrics
 from balancer.app import catalogue
-from balancer.app.measures import DestinationMeasures, ShadowDifference, shadow_differences
-from balancer.app.safety import Held, Holder, held_of, holders_of
+from balancer.app.destination_metrics import (
+    DestinationMetrics,
+    ShadowDifference,
+    shadow_differences,
+)
+from balancer.app.holds import Held, Holder, held_of, holders_of
 from balancer.app.view import DistributionView
 from balancer.core.model import Destination, Policy, Reason, RoundKind, Strategy, WeightRule
 from tests.support.service_doubles import CountingMetrics
@@ -136,7 +140,7 @@ def published(*names: str) -> Document:
 
 async def test_measures_end_with_the_shadow_the_destination_and_the_lease() -> None:
     metrics = CountingMetrics()
-    measures = DestinationMeasures(metrics)
+    measures = DestinationMetrics(metrics)
     reasons = [reason("a", 10**9, 0, "x"), reason("b", 0, 10**9, "x")]
     await measures.show(0, published("x", "y"), shadowed("x"), reasons)
     assert metrics.gauges[catalogue.SHADOW_MOVED, "x"] == 1.0
@@ -152,7 +156,7 @@ async def test_measures_end_with_the_shadow_the_destination_and_the_lease() -> N
 
 async def test_so_many_destinations_are_measured_and_the_others_counted() -> None:
     metrics = CountingMetrics()
-    measures = DestinationMeasures(metrics, most=3)
+    measures = DestinationMetrics(metrics, most=3)
     await measures.show(0, published("a", "b"), [], [])
     await measures.show(1, published("c", "d", "e"), [], [])
     measured = {key[1] for key in metrics.gauges if key[0] == catalogue.HOLDS}
@@ -167,7 +171,7 @@ async def test_so_many_destinations_are_measured_and_the_others_counted() -> Non
 
 async def test_an_early_round_leaves_the_shadows_measure_as_it_is() -> None:
     metrics = CountingMetrics()
-    measures = DestinationMeasures(metrics)
+    measures = DestinationMetrics(metrics)
     reasons = [reason("a", 10**9, 0, "x"), reason("b", 0, 10**9, "x")]
     await measures.show(0, published("x"), shadowed("x"), reasons)
     await measures.show(0, published("x"), shadowed("x"), [])
@@ -176,7 +180,7 @@ async def test_an_early_round_leaves_the_shadows_measure_as_it_is() -> None:
 
 async def test_what_is_lent_is_measured_where_a_policy_lends() -> None:
     metrics = CountingMetrics()
-    measures = DestinationMeasures(metrics)
+    measures = DestinationMetrics(metrics)
     lending = Policy(lend_points=300_000_000, newcomer_reserve_points=10_000_000)
 
     async def lent(points: int, policy: Policy = lending) -> object:

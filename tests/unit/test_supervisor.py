@@ -12,9 +12,9 @@ import pytest
 
 from balancer.adapters.kafka.compression import decode_record
 from balancer.app import agenda, catalogue, supervisor
+from balancer.app.clocks import SteadyClock
 from balancer.app.cycle import Cycle, CycleLimits
 from balancer.app.ingest import Ingest
-from balancer.app.steady import SteadyClock
 from balancer.app.supervisor import Options, Supervisor
 from balancer.app.view import DistributionView
 from balancer.core.model import Destination
@@ -216,7 +216,7 @@ async def test_a_hello_and_a_goodbye_read_by_another_process_are_planned_by_the_
     async with Process(replace(shared, topic=FakeTopic()), "one").running() as leader:
         await until(leader.leads)
         async with Process(shared, "two").running() as other:
-            await until(lambda: other.supervisor._fellows._changes is not None)
+            await until(lambda: other.supervisor._peers._changes is not None)
             send(shared, "a")
             await until(lambda: leader.has_share("a"))
             send(shared, "a", MemberState.LEAVING)

@@ -27,14 +27,14 @@ from balancer.app.explanation import (
     explanation_as_json,
     not_planned,
 )
-from balancer.app.instants import parse_instant
-from balancer.app.past import (
+from balancer.app.history_report import (
     ROUNDS_DEFAULT,
     at_moment,
     in_stretch,
     moment_as_json,
     stretch_as_json,
 )
+from balancer.app.instants import parse_instant
 from balancer.app.readiness import Readiness
 from balancer.app.view import DistributionView
 from balancer.core.model import Destination

@@ -13,7 +13,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import ConsumerStoppedError, KafkaError
 
-from balancer.app.cancelling import is_cancelled
+from balancer.app.cancellation import is_cancelled
 from balancer.errors import UnavailableError
 
 

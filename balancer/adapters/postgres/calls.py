@@ -13,7 +13,7 @@ from typing import Any, Final
 import asyncpg
 
 from balancer.adapters.postgres.statements import STATEMENTS
-from balancer.app.cancelling import is_cancelled
+from balancer.app.cancellation import is_cancelled
 from balancer.errors import BalancerError, RefusedError, UnavailableError
 
 CONNECT_SECONDS: Final = 10

@@ -18,7 +18,7 @@ from balancer.adapters.postgres.history import PostgresHistory
 from balancer.adapters.postgres.schema import check_schema, connecting
 from balancer.adapters.postgres.statements import STATEMENTS
 from balancer.app.agenda import largest_epoch_by
-from balancer.app.fellows import Reader, Seen
+from balancer.app.peers import BoardState, Reader
 from balancer.core.memory import Memory
 from balancer.core.model import Destination
 from balancer.errors import ConflictError, UnavailableError
@@ -39,7 +39,7 @@ CLOSE_SECONDS: Final = 1
 
 
 class PostgresRepository(PostgresHistory):
-    """`balancer.ports.Repository` and `balancer.app.fellows.Board` on a pool of connections."""
+    """`balancer.ports.Repository` and `balancer.app.peers.Board` on a pool of connections."""
 
     _may_copy = True
 
@@ -272,7 +272,7 @@ class PostgresRepository(PostgresHistory):
         )
         return count > 0
 
-    async def exchange(self, reader: Reader, *, forget_before_ms: int, limit: int) -> Seen:
+    async def exchange(self, reader: Reader, *, forget_before_ms: int, limit: int) -> BoardState:
         """See the board."""
         async with (
             translated("exchange what readers know"),
@@ -288,7 +288,7 @@ class PostgresRepository(PostgresHistory):
             await connection.execute(STATEMENTS["forget_readers"], forget_before_ms)
             readers = await connection.fetch(STATEMENTS["list_readers"], forget_before_ms, limit)
             changes = await connection.fetch(STATEMENTS["list_changes"])
-        return Seen(
+        return BoardState(
             tuple(
                 Reader(row["reader"], row["heard_ms"], row["lag_ms"], tuple(row["partitions"]))
                 for row in readers

@@ -3,7 +3,7 @@
 Decides which of two times is believed after the machine's clock was set: the old one carried on by
 the clock that never steps, or the new one. Windows depend on it: a replica whose clock is set ten
 minutes ahead by mistake goes on as before. Whose clock is wrong from the start plans nothing
-(`balancer.app.true_time`), for nobody can know which of two clocks is right; but it may read. The
+(`balancer.app.clock_check`), for nobody can know which of two clocks is right; but it may read. The
 lives of reports and their releases are by the clock that all replicas share, so that whoever reads
 them does not matter.
 """

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from balancer.app import catalogue
-from balancer.app.safety import held_of
+from balancer.app.holds import held_of
 from balancer.core.columns import total
 from balancer.core.entry_columns import EntryColumns
 from balancer.core.model import Destination, Policy, Reason
@@ -65,7 +65,7 @@ def lent_points(line: DestinationShares, policy: Policy) -> int:
     return min(max(0, unplanned_points - free_points), policy.lend_points)
 
 
-class DestinationMeasures:
+class DestinationMetrics:
     """Sets the gauges by destination, for a bounded number of destinations.
 
     Args:

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 import pytest
 
-from balancer.app.fellows import FORGET_MS, Fellows, Reader, look_ms, worst_lag_ms
+from balancer.app.peers import FORGET_MS, Peers, Reader, look_ms, worst_lag_ms
 from balancer.core.learning import IngestView, ingest_is_current
 from balancer.errors import UnavailableError
 from tests.support.fakes_repository import FakeRepository
@@ -48,12 +48,12 @@ def test_looks_are_a_second_apart_and_less_in_short_rounds(round_ms: int, apart_
 
 class Replica:
     def __init__(self, board: FakeRepository, name: str) -> None:
-        self.fellows = Fellows(board, name, ROUND_MS)
+        self.peers = Peers(board, name, ROUND_MS)
         self.spoken_of: list[set[int]] = []
 
     async def look(self, *partitions: int, lag_ms: int = 0, now_ms: int = T0) -> None:
         own = IngestView(now_ms, lag_ms, caught_up=True)
-        await self.fellows.look(now_ms, own, partitions, self._note)
+        await self.peers.look(now_ms, own, partitions, self._note)
 
     def _note(self, shards: Collection[int]) -> None:
         self.spoken_of.append(set(shards))
@@ -64,12 +64,12 @@ async def test_of_several_readers_one_that_lags_makes_ingest_not_current() -> No
     leader, other = Replica(board, "a"), Replica(board, "b")
     await other.look(1, lag_ms=ROUND_MS + 1)
     await leader.look(0)
-    view = leader.fellows.view(CURRENT)
+    view = leader.peers.view(CURRENT)
     assert ingest_is_current(CURRENT, T0, ROUND_MS)
     assert not ingest_is_current(view, T0, ROUND_MS)
     await other.look(1)
     await leader.look(0)
-    assert leader.fellows.view(CURRENT) == CURRENT
+    assert leader.peers.view(CURRENT) == CURRENT
 
 
 async def test_a_reader_that_died_counts_until_its_partitions_are_read_by_somebody() -> None:
@@ -77,18 +77,18 @@ async def test_a_reader_that_died_counts_until_its_partitions_are_read_by_somebo
     leader = Replica(board, "a")
     await Replica(board, "b").look(1)
     await leader.look(0, now_ms=T0 + 5_000)
-    assert leader.fellows.view(CURRENT).lag_ms == 5_000
+    assert leader.peers.view(CURRENT).lag_ms == 5_000
     await leader.look(0, 1, now_ms=T0 + 6_000)
-    assert leader.fellows.view(CURRENT).lag_ms == 0
+    assert leader.peers.view(CURRENT).lag_ms == 0
 
 
 async def test_a_reader_that_left_in_order_counts_no_more() -> None:
     board = FakeRepository()
     leader, other = Replica(board, "a"), Replica(board, "b")
     await other.look(1)
-    await other.fellows.leave()
+    await other.peers.leave()
     await leader.look(0, now_ms=T0 + 5_000)
-    assert leader.fellows.view(CURRENT).lag_ms == 0
+    assert leader.peers.view(CURRENT).lag_ms == 0
 
 
 async def test_a_reader_is_forgotten_when_what_it_left_is_too_old_to_count() -> None:
@@ -96,14 +96,14 @@ async def test_a_reader_is_forgotten_when_what_it_left_is_too_old_to_count() -> 
     leader = Replica(board, "a")
     await Replica(board, "b").look(1)
     await leader.look(0, now_ms=T0 + FORGET_MS + 1)
-    assert leader.fellows.view(CURRENT).lag_ms == 0
+    assert leader.peers.view(CURRENT).lag_ms == 0
 
 
 async def test_what_is_told_reaches_the_others_once() -> None:
     board = FakeRepository()
     leader, other = Replica(board, "a"), Replica(board, "b")
     await leader.look()
-    other.fellows.tell([2, 5])
+    other.peers.tell([2, 5])
     await other.look()
     for _ in range(2):
         await leader.look()
@@ -116,7 +116,7 @@ async def test_what_could_not_be_told_is_told_the_next_time(
     board = FakeRepository()
     leader, other = Replica(board, "a"), Replica(board, "b")
     await leader.look()
-    other.fellows.tell([2])
+    other.peers.tell([2])
 
     async def fail(_: Collection[int]) -> None:
         raise UnavailableError("no answer")

@@ -48,7 +48,7 @@ class Reader:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class BoardState:
     """What stands on the board: the readers, and how often each shard was spoken of."""
 
     readers: tuple[Reader, ...]
@@ -58,7 +58,7 @@ class Seen:
 class Board(Protocol):
     """Where replicas leave word for one another; every call is bounded and cheap."""
 
-    async def exchange(self, reader: Reader, *, forget_before_ms: int, limit: int) -> Seen:
+    async def exchange(self, reader: Reader, *, forget_before_ms: int, limit: int) -> BoardState:
         """Leave a reader's account and return what stands there, its own included.
 
         Readers that were last heard of before an instant are removed; at most ``limit`` are
@@ -96,7 +96,7 @@ def worst_lag_ms(readers: Sequence[Reader], now_ms: int, *, read_here: Collectio
     return worst_ms
 
 
-class Fellows:
+class Peers:
     """One replica's dealings with the board; `look` and `pause` are called in turn."""
 
     def __init__(self, board: Board, name: str, round_ms: int) -> None:

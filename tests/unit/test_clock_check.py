@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from balancer.app import catalogue, supervisor
-from balancer.app.true_time import check_clock
+from balancer.app.clock_check import check_clock
 from balancer.errors import UnavailableError
 from balancer.ports import AcceptedBatch
 from tests.support.fakes_repository import FakeRepository

@@ -13,7 +13,7 @@ import pytest
 from balancer.adapters.kafka.calls import bounded, looked_at
 from balancer.adapters.postgres.calls import translated
 from balancer.app import agenda, catalogue
-from balancer.app.cancelling import ended, is_cancelled
+from balancer.app.cancellation import ended, is_cancelled
 from balancer.app.readiness import Readiness
 from balancer.app.view import DistributionView
 from balancer.core.model import Destination

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from balancer.app.steady import APART_MS, STEP_MS, SharedClock, SteadyClock
+from balancer.app.clocks import APART_MS, STEP_MS, SharedClock, SteadyClock
 
 START_MS = 1_800_000_000_000
 MINUTES_10 = 600_000

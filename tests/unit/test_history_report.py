@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from balancer.app.past import (
+from balancer.app.history_report import (
     at_moment,
     host_rows,
     in_stretch,
