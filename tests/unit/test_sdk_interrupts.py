@@ -187,3 +187,21 @@ def test_a_start_and_a_close_that_are_interrupted_anywhere_leave_nothing_behind(
         for state in (MemberState.STARTING, MemberState.LEAVING)
     ]
     assert told[0] <= told[1], "everyone who said hello said goodbye"
+
+
+def test_ctrl_c_amid_a_start_is_ctrl_c_though_a_lock_of_pythons_fails_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def wait(_event: threading.Event, _timeout: float | None = None) -> bool:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            threading.Lock().release()  # a RuntimeError, as of a condition that was interrupted
+
+    client = InMemoryBalancer({"db": 1}).client()
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Event, "wait", wait)
+        with pytest.raises(KeyboardInterrupt):
+            client.start()
+    with client:
+        wait_until_ready(client)

@@ -22,6 +22,23 @@ class GuestThread(threading.Thread):
     def __init__(self, name: str, work: Callable[[], object]) -> None:
         super().__init__(target=work, name=name, daemon=True)
 
+    def start(self) -> None:
+        """Begin; return once it has.
+
+        Raises:
+            RuntimeError: if the system gives no thread (any more).
+        """
+        handled = sys.exception()
+        try:
+            super().start()
+        except RuntimeError as error:
+            # What a signal's handler raises amid the wait for the beginning may leave a lock of
+            # threading's so that its release fails in turn. That hides what happened.
+            raised = error.__context__
+            if raised is None or raised is handled:
+                raise
+            raise raised from None
+
 
 def is_guest() -> bool:
     """Say whether this is a thread of the client's own, where to wait for another may be for ever.
