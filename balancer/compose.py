@@ -31,10 +31,11 @@ from balancer.adapters.metrics.prometheus import PrometheusMetrics
 from balancer.adapters.postgres.repository import PostgresRepository
 from balancer.adapters.s3.objects import S3Config
 from balancer.adapters.s3.store import S3DocumentStore
+from balancer.adapters.watched import WatchedRepository, WatchedStore
 from balancer.app.clocks import SteadyClock
 from balancer.app.cycle import Cycle, CycleLimits
 from balancer.app.ingest import Ingest
-from balancer.app.readiness import Readiness
+from balancer.app.readiness import Readiness, Writes
 from balancer.app.supervisor import Options, Supervisor
 from balancer.app.view import DistributionView
 from balancer.errors import SettingsError, UnavailableError
@@ -147,19 +148,20 @@ class Service:
         self._settings = settings
         self._kafka = kafka_config(settings)
         self._dsn = postgres_dsn(settings)
-        self._store = S3DocumentStore(s3_config(settings))
+        self._clock = SteadyClock(SystemClock())
+        self._writes = {name: Writes(name, self._clock) for name in ("PostgreSQL", "S3")}
+        self._store = WatchedStore(s3_config(settings), self._writes["S3"])
         self._repository: PostgresRepository | None = None
         self._supervisor: Supervisor | None = None
         self._ingest: Ingest | None = None
         self._has_caught_up = False
-        self._clock = SteadyClock(SystemClock())
         self._metrics = PrometheusMetrics()
         self._view = DistributionView()
         self._readiness = Readiness(
             {
                 "kafka": self._check_kafka,
                 "postgres": self._check_postgres,
-                "s3": self._store.check,
+                "s3": self._check_s3,
             },
             self._view,
             self._metrics,
@@ -308,12 +310,17 @@ class Service:
     async def _check_kafka(self) -> None:
         await list_topics(self._kafka)
 
+    async def _check_s3(self) -> None:
+        await self._writes["S3"].check(self._store.check)
+
     async def _check_postgres(self) -> None:
         if self._repository is None:
-            self._repository = await PostgresRepository.open(
-                self._dsn, pool_size=self._settings.postgres_pool_size
+            self._repository = await WatchedRepository.watched(
+                self._dsn,
+                self._writes["PostgreSQL"],
+                pool_size=self._settings.postgres_pool_size,
             )
-        await self._repository.check_schema()
+        await self._writes["PostgreSQL"].check(self._repository.check_schema)
 
     def _connected(self) -> PostgresRepository:
         if self._repository is None:

@@ -62,7 +62,12 @@ CATALOGUE: Final = (
     Metric(SKIPPED, "counter", "messages", "Found at start on a topic without LogAppendTime"),
     Metric(STORED, "counter", "tuples", "Written to PostgreSQL"),
     Metric(STALE, "counter", "tuples", "Changed nothing: older than or equal to the stored one"),
-    Metric(STORE_RETRIES, "counter", "attempts", "PostgreSQL was away and is tried again"),
+    Metric(
+        STORE_RETRIES,
+        "counter",
+        "attempts",
+        "PostgreSQL was away or took no writes, and is tried again",
+    ),
     Metric(LAG_RECORDS, "gauge", "records", "Waiting in the partitions of this process"),
     Metric(ROUNDS, "counter", "rounds", "Rounds run, by what came of them", ("outcome",)),
     Metric(ROUND_SECONDS, "histogram", "seconds", "From the snapshot to the published pointer"),
@@ -72,7 +77,13 @@ CATALOGUE: Final = (
     Metric(LEARNING, "gauge", "shards", "Repeating their last shares"),
     Metric(HTTP_REQUESTS, "counter", "requests", "Answered", ("route", "status")),
     Metric(HTTP_WAITING, "gauge", "requests", "Held until something changes"),
-    Metric(DEPENDENCY_UP, "gauge", "0 or 1", "Answered when it was last asked", ("dependency",)),
+    Metric(
+        DEPENDENCY_UP,
+        "gauge",
+        "0 or 1",
+        "Answered when it was last asked, and took what was written to it",
+        ("dependency",),
+    ),
     Metric(CLOCK_AHEAD, "gauge", "seconds", "This machine's clock, beside PostgreSQL's"),
     Metric(TASK_RESTARTS, "counter", "restarts", "A part of the service failed", ("task",)),
     Metric(

@@ -1,30 +1,84 @@
-"""Whether the service can do its work: which dependency answers.
+"""Whether the service can do its work: which dependency answers, and takes what is written.
 
-Decides what "ready" means: every dependency answered when last asked, and every shard was looked at
-once. Asks through the functions given; knows no driver.
+Decides what "ready" means: every dependency answered when last asked, what was written to it was
+taken, and every shard was looked at once. Asks through the functions given; knows no driver.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final
 
 from balancer.app import catalogue
 from balancer.app.cancellation import is_cancelled
 from balancer.app.view import DistributionView
-from balancer.errors import BalancerError, UnavailableError
-from balancer.ports import Metrics
+from balancer.errors import BalancerError, ConflictError, RefusedError, UnavailableError
+from balancer.ports import Clock, Metrics
 
 CHECK_SECONDS: Final = 15.0
 NOT_ASKED: Final = "not asked yet"
 DETAIL_MAX: Final = 500
 
+WRITE_FAULT_MS: Final = 60_000
+"""A write that failed is tried again well within this time by whoever still has it to do."""
+
 _log = logging.getLogger("balancer.readiness")
 
 Check = Callable[[], Awaitable[None]]
 Fact = Callable[[], str | None]
+
+
+class Writes:
+    """What came of the writes to one dependency, which may answer and yet take none.
+
+    A server whose disk is full, that became a standby or lacks a right answers every question. Only
+    what is really to be written shows it, and is noted here.
+
+    Args:
+        name: the dependency, as its errors begin and as it is told.
+        clock: for the age of what was noted.
+    """
+
+    def __init__(self, name: str, clock: Clock) -> None:
+        self._name = name
+        self._clock = clock
+        self._faults: dict[str, tuple[int, str]] = {}
+        self._answers_since_ms: int | None = None
+
+    @contextmanager
+    def noted(self, kind: str) -> Iterator[None]:
+        """Note what comes of a write; the next one of its kind takes the note's place."""
+        try:
+            yield
+        except (RefusedError, ConflictError):  # it answered: what was to be written is at fault
+            self._faults.pop(kind, None)
+            raise
+        except BalancerError as error:
+            self._faults[kind] = (self._clock.monotonic_ms(), str(error))
+            raise
+        self._faults.pop(kind, None)
+
+    async def check(self, answers: Check) -> None:
+        """Check that it answers, and takes what is written.
+
+        What failed before it answered is no sign: it may not have been tried again yet.
+
+        Raises:
+            UnavailableError: in one line, what could not be written and why.
+            BalancerError: as ``answers`` does.
+        """
+        since_ms, self._answers_since_ms = self._answers_since_ms, None
+        await answers()
+        now_ms = self._clock.monotonic_ms()
+        self._answers_since_ms = now_ms if since_ms is None else since_ms
+        oldest_ms = max(self._answers_since_ms, now_ms - WRITE_FAULT_MS)
+        at_ms, words = max(self._faults.values(), default=(-1, ""))
+        if at_ms >= oldest_ms:
+            told = " ".join(words.removeprefix(f"{self._name} ").split())
+            raise UnavailableError(f"{self._name} answers but refuses to write: {told}")
 
 
 class Readiness:
@@ -106,6 +160,14 @@ class Readiness:
     def is_ready(self) -> bool:
         """Whether nothing is wrong."""
         return all(fault is None for fault in self._all().values())
+
+    def fault_of(self, name: str) -> str | None:
+        """Return what is wrong with one of them, None for nothing.
+
+        Raises:
+            KeyError: there is none of this name.
+        """
+        return self._all()[name]
 
     def report(self) -> dict[str, object]:
         """Return ``{"ready","dependencies":{name:{"ready","detail"?},…}}``."""

@@ -86,6 +86,12 @@ REMEDIES = {
 }
 
 
+WRITABLE = (
+    "let PERMIT_POSTGRES_DSN name the primary (not a standby), with default_transaction_read_only "
+    "off, and a role that may read and write rows"
+)
+
+
 async def _settings(settings: Settings) -> Finding:
     settings.check_relations()
     settings.need("kafka_bootstrap_servers", "postgres_dsn", "s3_bucket")
@@ -143,7 +149,16 @@ async def _postgres(settings: Settings) -> Finding:
 
     async with opened_repository(settings) as repository:
         found = await repository.list_destinations()
-    return Finding("postgres", "ok", f"answers, the schema is right, destinations: {len(found)}")
+        try:
+            # Each changes nothing, and is refused where nothing may be changed.
+            await repository.note_changes(())
+            await repository.release_leases("doctor", ())
+            await repository.remove_expired(now_ms=0, ttl_ms=1, keep_ms=1, limit=0)
+        except BalancerError as error:
+            words = " ".join(str(error).removeprefix("PostgreSQL ").split())
+            return Finding("postgres", "failed", f"answers but refuses to write: {words}", WRITABLE)
+    words = f"answers, takes writes, the schema is right, destinations: {len(found)}"
+    return Finding("postgres", "ok", words)
 
 
 async def _s3(settings: Settings) -> Finding:

@@ -40,7 +40,7 @@ POLL_SECONDS = 0.1
 TAKEN_OVER_SECONDS = 15.0
 SERVED_SECONDS = 30.0
 VALID_SECONDS = 3 * WINDOW_SECONDS
-NOTICED_SECONDS = 150.0
+NOTICED_SECONDS = 60.0
 
 
 @dataclass
@@ -86,11 +86,15 @@ class Fleet:
     def make_room(self, part: str) -> None:
         """Give a part's disk room again, and wait until it writes there.
 
-        It is started if it has died of it. SeaweedFS looks only once a minute whether there is
-        room; what the balancer needs after that is what is of interest.
+        It is started if it has died of it. SeaweedFS is started anew, as whoever runs it has to:
+        its index keeps the first failed write as the answer to each later one, and volumes stay
+        closed for minutes. What the balancer needs after that is what is of interest.
         """
         self.disks[part].make_room()
-        self.stack.parts[part].start()
+        server = self.stack.parts[part]
+        if part == "s3":
+            server.kill()
+        server.start()
         if part == "s3":
             self.wait(self._s3_writes, "written to by S3", NOTICED_SECONDS)
 

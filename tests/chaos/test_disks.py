@@ -59,6 +59,13 @@ def retries(fleet: Fleet) -> float:
     return sum(measured(balancer, name) for balancer in fleet.balancers)
 
 
+def says_why(fleet: Fleet, words: str) -> bool:
+    """Say whether a balancer says that PostgreSQL takes no writes, and why."""
+    answers = [balancer.ask("/readyz/postgres")[1] or {} for balancer in fleet.balancers]
+    told = [answer.get("detail", "") for answer in answers]
+    return any("answers but refuses to write" in line and words in line for line in told)
+
+
 def test_a_postgres_whose_disk_is_full_costs_no_report_and_is_used_again_when_there_is_room(
     fleet: Fleet,
 ) -> None:
@@ -78,6 +85,7 @@ def test_a_postgres_whose_disk_is_full_costs_no_report_and_is_used_again_when_th
         asyncio.run(send_reports(fleet.stack.kafka.bootstrap_servers, NEW_HOSTS))
         fleet.wait(has_told, "told", TOLD_SECONDS)
         assert retries(fleet) > before
+        fleet.wait(lambda: says_why(fleet, OUT_OF_SPACE), "not ready", TOLD_SECONDS)
         with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, OSError)):
             asyncio.run(ask_for_more_log(server.dsn))
         time.sleep(WINDOW_SECONDS)
@@ -89,6 +97,8 @@ def test_a_postgres_whose_disk_is_full_costs_no_report_and_is_used_again_when_th
     fleet.wait(
         lambda: asyncio.run(query(server.dsn, kept)) == len(NEW_HOSTS), "stored", SERVED_SECONDS
     )
+    for balancer in fleet.balancers:
+        fleet.wait(balancer.is_ready, "ready", SERVED_SECONDS)
 
 
 def use_up(server: S3Part) -> None:

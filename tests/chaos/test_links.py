@@ -93,10 +93,16 @@ def test_a_postgres_that_takes_no_writes_is_written_to_again_when_it_does(fleet:
     asyncio.run(run_sql(dsn, f"ALTER SYSTEM SET {READ_ONLY} = on", "SELECT pg_reload_conf()"))
     try:
         time.sleep(2 * VALID_SECONDS)
-        assert all(balancer.ask("/healthz")[0] == 200 for balancer in fleet.balancers)
+        for balancer in fleet.balancers:
+            assert balancer.ask("/healthz")[0] == 200
+            status, body = balancer.ask("/readyz/postgres")
+            assert (status, "refuses to write" in body["detail"]) == (503, True)
+            assert balancer.ask("/readyz/distribution")[0] == 200
     finally:
         asyncio.run(run_sql(dsn, f"SET {READ_ONLY} = off", *again))
     fleet.await_service(SERVED_SECONDS)
+    for balancer in fleet.balancers:
+        fleet.wait(balancer.is_ready, "ready", SERVED_SECONDS)
 
 
 @pytest.mark.long

@@ -163,6 +163,9 @@ async def test_readiness_says_which_dependency_is_not_ready(served: Served) -> N
     assert status == 503
     assert body["dependencies"]["kafka"] == {"ready": False, "detail": "no broker answers"}
     assert body["dependencies"]["distribution"] == {"ready": True}
+    assert (await served.ask("/readyz/kafka"))[:2] == (503, body["dependencies"]["kafka"])
+    assert (await served.ask("/readyz/distribution"))[:2] == (200, {"ready": True})
+    assert (await served.ask("/readyz/nothing"))[0] == 404
     del served.faults["kafka"]
     await served.readiness.look()
     assert (await served.ask("/readyz"))[0] == 200

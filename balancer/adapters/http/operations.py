@@ -222,6 +222,16 @@ class Operations:
         ready = self._readiness.is_ready
         return _json(report, HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE)
 
+    async def ready_in(self, request: web.BaseRequest) -> web.StreamResponse:
+        """``GET /readyz/<dependency>``: the same of one; ``distribution``: may workers ask here."""
+        try:
+            fault = self._readiness.fault_of(name_in(request, 2))
+        except KeyError:
+            return problem(HTTPStatus.NOT_FOUND, "there is no such dependency")
+        if fault is None:
+            return _json({"ready": True})
+        return _json({"ready": False, "detail": fault}, HTTPStatus.SERVICE_UNAVAILABLE)
+
     async def metrics(self, _request: web.BaseRequest) -> web.StreamResponse:
         """``GET /metrics``."""
         return web.Response(body=self._metrics_text(), headers={"Content-Type": METRICS_TYPE})

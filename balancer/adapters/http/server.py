@@ -126,6 +126,7 @@ def _routes(distribution: Distribution, operations: Operations) -> Routes:
             "/destinations/{name}/history": {"GET": operations.history},
             "/healthz": {"GET": operations.health},
             "/readyz": {"GET": operations.ready},
+            "/readyz/{dependency}": {"GET": operations.ready_in},
             "/metrics": {"GET": operations.metrics},
         }
     )
