@@ -29,7 +29,7 @@ from balancer.adapters.postgres.schema import migrate
 from balancer.adapters.s3.objects import S3Config
 from balancer.adapters.s3.store import S3DocumentStore
 from balancer.app import catalogue
-from balancer.app.cycle import Cycle, CycleLimits, Desk
+from balancer.app.cycle import Cycle, CycleLimits, ShardState
 from balancer.app.supervisor import ROUNDS_AT_ONCE
 from balancer.app.view import DistributionView
 from balancer.commands.process import prepare_process
@@ -65,11 +65,13 @@ FILL: Final = (
     ON CONFLICT (host, instance) DO UPDATE SET instant_ms = $2, seen_ms = $2
     """,
     """
-    INSERT INTO permit_acknowledgement (host, instance, shard, epoch, acknowledged_ms)
-    SELECT 'host-' || m, 'i' || lpad(to_hex(m), 15, '0'), shard, epoch, $2::bigint
-    FROM generate_series(1, $1::integer) AS m, permit_lease
-    ON CONFLICT (host, instance, shard)
-    DO UPDATE SET epoch = excluded.epoch, acknowledged_ms = excluded.acknowledged_ms
+    INSERT INTO permit_member_epochs
+    SELECT 'host-' || m, 'i' || lpad(to_hex(m), 15, '0'), shards, epochs,
+        array_fill($2::bigint, ARRAY[cardinality(shards)]), epochs
+    FROM generate_series(1, $1::integer) AS m,
+        (SELECT array_agg(shard) AS shards, array_agg(epoch) AS epochs FROM permit_lease) AS leases
+    ON CONFLICT (host, instance) DO UPDATE SET shards = excluded.shards, epochs = excluded.epochs,
+        acknowledged_ms = excluded.acknowledged_ms, told_epochs = excluded.told_epochs
     """,
 )
 
@@ -199,14 +201,14 @@ class Replica:
             self.measured,
             CycleLimits(ROUND_MS, 3 * ROUND_MS),
         )
-        self.desks: list[Desk] = []
+        self.states: list[ShardState] = []
 
     async def take(self, now_ms: int) -> None:
         """Take the lease of every shard."""
         leases = await self.repository.acquire_leases(
             "benchmark", range(SHARDS), now_ms=now_ms, ttl_ms=LEASE_MS
         )
-        self.desks = [Desk.of(lease) for lease in leases]
+        self.states = [ShardState.of(lease) for lease in leases]
 
     async def round(self, now_ms: int, at_once: int) -> list[tuple[str, dict[str, float]]]:
         """Run a round of every shard, so many at once; return the seconds by part."""
@@ -216,18 +218,18 @@ class Replica:
         run = measured.timed("all", self.cycle.run)
         turns = asyncio.Semaphore(at_once)
 
-        async def take_turn(desk: Desk) -> None:
+        async def take_turn(state: ShardState) -> None:
             async with turns:
                 if at_once == 1:
                     measured.began = now()
-                told = await run(desk, RoundKind.REGULAR, ingest)
+                told = await run(state, RoundKind.REGULAR, ingest)
                 if told.outcome == "nothing":  # of a shard without destinations
                     measured.end_round()
                 elif told.outcome != "published":
                     raise RuntimeError(told.sentence)
 
         measured.began = now()
-        await asyncio.gather(*map(take_turn, self.desks))
+        await asyncio.gather(*map(take_turn, self.states))
         return measured.shares() if at_once == 1 else measured.whole()
 
 

@@ -125,7 +125,7 @@ class Agenda:
         """Ask for the regular round at once: somebody changed a destination by hand."""
         self.regular_asked = True
 
-    def mind_cover(self, now_ms: int, *, covered: bool) -> None:
+    def ensure_cover(self, now_ms: int, *, covered: bool) -> None:
         """Ask for an early round where nothing covers the present window, now and then."""
         if not covered and now_ms >= self.uncovered_at_ms:
             self.early_asked = True

@@ -16,7 +16,7 @@ from balancer.app import catalogue
 from balancer.app.agenda import largest_epoch_by
 from balancer.app.clock_check import check_clock
 from balancer.app.destination_metrics import DestinationMetrics
-from balancer.app.history import Happened, RoundHistory
+from balancer.app.history import FinishedRound, RoundHistory
 from balancer.app.view import DistributionView
 from balancer.core.learning import (
     IngestView,
@@ -68,8 +68,8 @@ class CycleLimits:
 
 
 @dataclass(slots=True)
-class Desk:
-    """What the planner of one shard carries from round to round.
+class ShardState:
+    """What the leader of a shard carries from round to round.
 
     Attributes:
         shard: its number.
@@ -94,8 +94,8 @@ class Desk:
     unreadable: set[int] = field(default_factory=set)
 
     @classmethod
-    def of(cls, lease: LeaseRecord) -> Desk:
-        """Return the desk of whoever has just taken a lease."""
+    def of(cls, lease: LeaseRecord) -> ShardState:
+        """Return the state of a shard whose lease was just taken."""
         return cls(
             shard=lease.shard,
             number=lease.number,
@@ -107,7 +107,7 @@ class Desk:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class RoundResult:
     """What came of a round: a word for counting, a sentence for people."""
 
     outcome: str
@@ -132,7 +132,7 @@ class Cycle:
         self._clock = clock
         self._metrics = metrics
         self._limits = limits
-        self._measures = DestinationMetrics(metrics)
+        self._destination_metrics = DestinationMetrics(metrics)
         self._history = RoundHistory(repository, clock, metrics, limits.round_ms)
         # Of several shards at once one is planned while others are read and published: threads that
         # compute would take turns anyway, and each needs memory meanwhile.
@@ -140,20 +140,20 @@ class Cycle:
 
     def forget(self, shard: int) -> None:
         """Measure nothing of a shard any more: somebody else plans it."""
-        self._measures.forget(shard)
+        self._destination_metrics.forget(shard)
 
     async def run(
         self,
-        desk: Desk,
+        state: ShardState,
         kind: RoundKind,
         ingest: IngestView,
         *,
         may_publish: Callable[[], bool] = lambda: True,
-    ) -> Told:
-        """Run one round of the desk's shard.
+    ) -> RoundResult:
+        """Run one round of a shard.
 
         Args:
-            desk: the shard's; changed by what came of the round.
+            state: of the shard; updated by what came of the round.
             kind: regular or early.
             ingest: what is known of ingest.
             may_publish: whether the lease is still held, by a clock that never steps.
@@ -164,43 +164,46 @@ class Cycle:
         """
         started_ms = self._clock.monotonic_ms()
         now_ms = self._clock.now_ms()
-        stored = await self._store.load(desk.shard, now_ms=now_ms)
-        await self._view.show(desk.shard, pointed_documents(stored))
-        self._mind_losses(desk, stored, now_ms)
-        happened = Happened(desk.shard, kind, "waits", now_ms)
-        if now_ms < desk.wait_until_ms:
-            return await self._waits(desk, happened)
-        destinations = await self._destinations(desk.shard)
-        rows = await self._rows(desk.shard, destinations, now_ms)
-        self._mind_total_loss(desk, stored, rows, destinations, now_ms)
-        if now_ms < desk.wait_until_ms:
-            return await self._waits(desk, happened)
-        self._learn(desk, ingest, stored, rows, now_ms)
-        snapshot = self._snapshot(desk, kind, stored, destinations, rows, now_ms)
+        stored = await self._store.load(state.shard, now_ms=now_ms)
+        await self._view.show(state.shard, pointed_documents(stored))
+        self._note_losses(state, stored, now_ms)
+        if now_ms < state.wait_until_ms:
+            return await self._waits(state, kind, now_ms)
+        destinations = await self._destinations(state.shard)
+        rows = await self._rows(state.shard, destinations, now_ms)
+        self._note_total_loss(state, stored, rows, destinations, now_ms)
+        if now_ms < state.wait_until_ms:
+            return await self._waits(state, kind, now_ms)
+        self._learn(state, ingest, stored, rows, now_ms)
+        snapshot = self._snapshot(state, kind, stored, destinations, rows, now_ms)
         async with self._planning:
             planned_ms = self._clock.now_ms()
-            outcome = await asyncio.to_thread(plan, snapshot, desk.memory, planned_ms)
+            outcome = await asyncio.to_thread(plan, snapshot, state.memory, planned_ms)
         if outcome.broken:
             self._metrics.count(catalogue.BROKEN)
-            await self._history.keep(replace(happened, outcome="broken", sentence=outcome.sentence))
-            return self._told("broken", outcome.sentence)
+            broken = FinishedRound(state.shard, kind, "broken", now_ms, sentence=outcome.sentence)
+            await self._history.keep(broken)
+            return self._result("broken", outcome.sentence)
         if outcome.document is None:
             await self._forget(outcome)
-            return self._told("nothing", outcome.sentence)
+            return self._result("nothing", outcome.sentence)
         if not may_publish():
-            raise ConflictError(f"the lease of shard {desk.shard} has run out")
+            raise ConflictError(f"the lease of shard {state.shard} has run out")
         await check_clock(self._repository, self._clock, self._limits.round_ms)
-        await self._publish(desk, outcome, outcome.document, stored)
+        await self._publish(state, outcome, outcome.document, stored)
         took_ms = self._clock.monotonic_ms() - started_ms
         sentence = f"{outcome.sentence}, published in {took_ms} ms"
         self._metrics.observe(catalogue.ROUND_SECONDS, took_ms / 1000)
-        self._metrics.gauge(catalogue.EPOCH, outcome.document.epoch, {"shard": str(desk.shard)})
-        await self._measures.show(desk.shard, outcome.document, destinations, outcome.reasons)
+        self._metrics.gauge(catalogue.EPOCH, outcome.document.epoch, {"shard": str(state.shard)})
+        await self._destination_metrics.show(
+            state.shard, outcome.document, destinations, outcome.reasons
+        )
         await self._history.keep(
-            replace(
-                happened,
-                outcome="published",
-                planned_at_ms=planned_ms,
+            FinishedRound(
+                state.shard,
+                kind,
+                "published",
+                planned_ms,
                 took_ms=took_ms,
                 sentence=sentence,
                 document=outcome.document,
@@ -210,54 +213,62 @@ class Cycle:
             )
         )
         await self._forget(outcome)
-        return self._told("published", sentence)
+        return self._result("published", sentence)
 
-    async def _waits(self, desk: Desk, happened: Happened) -> Told:
-        seconds = (desk.wait_until_ms - happened.planned_at_ms) // 1000 + 1
+    async def _waits(self, state: ShardState, kind: RoundKind, now_ms: int) -> RoundResult:
+        seconds = (state.wait_until_ms - now_ms) // 1000 + 1
         sentence = (
-            f"shard {desk.shard}: published documents are lost; waits {seconds} s until none "
+            f"shard {state.shard}: published documents are lost; waits {seconds} s until none "
             "can be in force"
         )
-        await self._history.keep(replace(happened, sentence=sentence))
-        return self._told("waits", sentence)
+        await self._history.keep(
+            FinishedRound(state.shard, kind, "waits", now_ms, sentence=sentence)
+        )
+        return self._result("waits", sentence)
 
-    def _told(self, outcome: str, sentence: str) -> Told:
+    def _result(self, outcome: str, sentence: str) -> RoundResult:
+        """Count and log what came of a round."""
         self._metrics.count(catalogue.ROUNDS, 1, {"outcome": outcome})
         level = {"broken": logging.ERROR, "waits": logging.WARNING, "nothing": logging.DEBUG}
         _log.log(level.get(outcome, logging.INFO), "%s", sentence, extra={"action": outcome})
-        return Told(outcome, sentence)
+        return RoundResult(outcome, sentence)
 
-    def _mind_losses(self, desk: Desk, stored: StoredShard, now_ms: int) -> None:
+    def _note_losses(self, state: ShardState, stored: StoredShard, now_ms: int) -> None:
         """Wait out what was published and cannot be read; each loss is waited for once."""
         lost = wait_for_lost_documents(
-            recorded_epoch=desk.published_epoch,
+            recorded_epoch=state.published_epoch,
             largest_stored_epoch=stored.largest_epoch,
-            recorded_valid_until_ms=desk.valid_until_ms,
+            recorded_valid_until_ms=state.valid_until_ms,
         )
-        desk.published_epoch = min(desk.published_epoch, stored.largest_epoch)
-        if not desk.unreadable.issuperset(stored.unreadable_epochs):
-            lost = Learning(desk.valid_until_ms)
-        desk.unreadable = set(stored.unreadable_epochs)
+        state.published_epoch = min(state.published_epoch, stored.largest_epoch)
+        if not state.unreadable.issuperset(stored.unreadable_epochs):
+            lost = Learning(state.valid_until_ms)
+        state.unreadable = set(stored.unreadable_epochs)
         if lost.active(now_ms):
-            desk.wait_until_ms = max(desk.wait_until_ms, lost.until_ms)
+            state.wait_until_ms = max(state.wait_until_ms, lost.until_ms)
 
-    def _mind_total_loss(
+    def _note_total_loss(
         self,
-        desk: Desk,
+        state: ShardState,
         stored: StoredShard,
         rows: ShardRows,
         destinations: Sequence[Destination],
         now_ms: int,
     ) -> None:
         """Wait once where members hold epochs of which neither record nor store knows any."""
-        nothing_known = desk.epoch == 0 and stored.largest_epoch == 0 and desk.wait_until_ms == 0
+        nothing_known = state.epoch == 0 and stored.largest_epoch == 0 and state.wait_until_ms == 0
         longest_ms = self._limits.longest_valid_ms(destinations)
         is_recent = any(now_ms - member.seen_ms < longest_ms for member in rows.members)
         if nothing_known and is_recent and rows.largest_reported_epoch > 0:
-            desk.wait_until_ms = now_ms + longest_ms
+            state.wait_until_ms = now_ms + longest_ms
 
     def _learn(
-        self, desk: Desk, ingest: IngestView, stored: StoredShard, rows: ShardRows, now_ms: int
+        self,
+        state: ShardState,
+        ingest: IngestView,
+        stored: StoredShard,
+        rows: ShardRows,
+        now_ms: int,
     ) -> None:
         # Whoever stored it, a report in the repository is one that somebody took in.
         newest_ms = max((member.seen_ms for member in rows.members), default=0)
@@ -265,8 +276,8 @@ class Cycle:
         current = ingest_is_current(
             replace(ingest, last_batch_ms=heard_ms), now_ms, self._limits.round_ms
         )
-        desk.learning = next_learning(
-            desk.learning,
+        state.learning = next_learning(
+            state.learning,
             current=current,
             ever_published=anybody_may_be_spending(stored.documents, rows.members),
             now_ms=now_ms,
@@ -294,7 +305,7 @@ class Cycle:
 
     def _snapshot(
         self,
-        desk: Desk,
+        state: ShardState,
         kind: RoundKind,
         stored: StoredShard,
         destinations: tuple[Destination, ...],
@@ -305,9 +316,9 @@ class Cycle:
         reported = rows.largest_reported_epoch
         if reported > largest_epoch_by(now_ms):
             reported = 0
-        floor = max(desk.epoch, stored.largest_epoch, reported)
+        floor = max(state.epoch, stored.largest_epoch, reported)
         return Snapshot(
-            shard=desk.shard,
+            shard=state.shard,
             kind=kind,
             round_ms=self._limits.round_ms,
             ttl_ms=self._limits.ttl_ms,
@@ -317,30 +328,30 @@ class Cycle:
             documents=stored.documents,
             current_epoch=max(stored.pointed_epochs, default=0),
             epoch_floor=floor,
-            learning=desk.learning.active(now_ms),
+            learning=state.learning.active(now_ms),
             pointed_epochs=stored.pointed_epochs,
         )
 
     async def _publish(
-        self, desk: Desk, outcome: Plan, document: Document, stored: StoredShard
+        self, state: ShardState, outcome: Plan, document: Document, stored: StoredShard
     ) -> None:
         valid_until_ms = gives_until_ms(document)
-        desk.epoch = document.epoch
+        state.epoch = document.epoch
         # First the record, fenced: whoever lost the lease stops here, before any put.
         if not await self._repository.record_epoch(
-            desk.shard,
-            desk.number,
+            state.shard,
+            state.number,
             document.epoch,
             valid_until_ms=valid_until_ms,
             memory=outcome.memory,
         ):
-            raise ConflictError(f"the lease of shard {desk.shard} was taken over")
-        desk.valid_until_ms = max(desk.valid_until_ms, valid_until_ms)
+            raise ConflictError(f"the lease of shard {state.shard} was taken over")
+        state.valid_until_ms = max(state.valid_until_ms, valid_until_ms)
         await self._store.publish(document, keep=outcome.keep, tag=stored.tag)
-        desk.published_epoch = document.epoch
-        desk.memory = outcome.memory
+        state.published_epoch = document.epoch
+        state.memory = outcome.memory
         kept = [known for known in stored.documents if known.epoch in outcome.keep]
-        await self._view.show(desk.shard, [document, *kept])
+        await self._view.show(state.shard, [document, *kept])
 
     async def _forget(self, outcome: Plan) -> None:
         for name in outcome.forget:

@@ -54,7 +54,7 @@ _log = logging.getLogger("balancer.history")
 
 
 @dataclass(frozen=True, slots=True)
-class Happened:
+class FinishedRound:
     """A round of a shard that came to something.
 
     Attributes:
@@ -100,25 +100,25 @@ class RoundHistory:
         self._metrics = metrics
         self._wait_seconds = min(WAIT_MOST_MS, max(WAIT_LEAST_MS, round_ms // WAIT_PART)) / 1000
 
-    async def keep(self, happened: Happened) -> None:
+    async def keep(self, finished: FinishedRound) -> None:
         """Keep a round; a failure, or waiting for too long, is logged and counted and no more."""
         try:
             async with asyncio.timeout(self._wait_seconds):
                 # Each reason is made when it is looked at: many thousands take their time.
-                record = await asyncio.to_thread(recorded, happened)
+                record = await asyncio.to_thread(recorded, finished)
                 await self._repository.store_round(record)
         except (BalancerError, TimeoutError) as error:
             told = str(error) or f"it took more than {self._wait_seconds:.1f} s"
-            self._lost(happened, told)
+            self._lost(finished, told)
         except Exception:  # what has been published stays published
             _log.exception("history crashed", extra={"action": "history_crashed"})
-            self._lost(happened, "a fault of its own")
+            self._lost(finished, "a fault of its own")
 
-    def _lost(self, happened: Happened, told: str) -> None:
+    def _lost(self, finished: FinishedRound, told: str) -> None:
         self._metrics.count(catalogue.HISTORY_LOST)
         _log.warning(
             "shard %d: a round is not kept in history: %s",
-            happened.shard,
+            finished.shard,
             told,
             extra={"action": "history_lost"},
         )
@@ -148,34 +148,34 @@ class RoundHistory:
         return removed
 
 
-def recorded(happened: Happened, *, members_max: int = DETAIL_MEMBERS_MAX) -> Recorded:
+def recorded(finished: FinishedRound, *, members_max: int = DETAIL_MEMBERS_MAX) -> Recorded:
     """Return what is kept of a round.
 
     Args:
-        happened: the round.
+        finished: the round.
         members_max: so many members of it.
     """
-    document = happened.document
+    document = finished.document
     lines = () if document is None else document.destinations
     held = [held_of(line) for line in lines]
     whole = RoundRecord(
-        shard=happened.shard,
+        shard=finished.shard,
         epoch=0 if document is None else document.epoch,
-        kind=happened.kind,
-        outcome=happened.outcome,
-        planned_at_ms=happened.planned_at_ms,
-        took_ms=happened.took_ms,
+        kind=finished.kind,
+        outcome=finished.outcome,
+        planned_at_ms=finished.planned_at_ms,
+        took_ms=finished.took_ms,
         destinations=len(lines),
         entries=sum(len(line.entries) for line in lines),
         holds=sum(found.count for found in held),
         held_points=sum(found.points for found in held),
-        sentence=happened.sentence[:SENTENCE_MAX_CHARS],
+        sentence=finished.sentence[:SENTENCE_MAX_CHARS],
     )
     if document is None:
         return Recorded(whole)
-    reasons = parts_of(happened.reasons)
-    before = _newest_lines(happened.before)
-    groups = {record.member: record.group for record in happened.members if record.group}
+    reasons = parts_of(finished.reasons)
+    before = _newest_lines(finished.before)
+    groups = {record.member: record.group for record in finished.members if record.group}
     destinations: list[DestinationRecord] = []
     details: list[DetailRecord] = []
     room = members_max
@@ -185,7 +185,7 @@ def recorded(happened: Happened, *, members_max: int = DETAIL_MEMBERS_MAX) -> Re
         planned = reasons.get(name)
         if planned is None and known == line:
             continue
-        destinations.append(_destination(happened, document, line, planned))
+        destinations.append(_destination(finished, document, line, planned))
         told = _changes(line, known) if planned is None else planned
         if planned is None and not told:
             continue
@@ -204,7 +204,7 @@ def _newest_lines(documents: Iterable[Document]) -> Mapping[str, DestinationShar
 
 
 def _destination(
-    happened: Happened,
+    finished: FinishedRound,
     document: Document,
     line: DestinationShares,
     planned: Sequence[Reason] | None,
@@ -225,7 +225,7 @@ def _destination(
         destination=terms.destination,
         shard=document.shard,
         epoch=document.epoch,
-        kind=happened.kind,
+        kind=finished.kind,
         planned_at_ms=document.published_at_ms,
         from_ms=terms.from_window * terms.window_seconds * 1000,
         until_ms=terms.until_window * terms.window_seconds * 1000,

@@ -16,7 +16,7 @@ from typing import Final
 from balancer.app import catalogue
 from balancer.app.agenda import Agenda
 from balancer.app.clock_check import check_clock
-from balancer.app.cycle import CycleLimits, Desk
+from balancer.app.cycle import CycleLimits, ShardState
 from balancer.core.learning import Learning
 from balancer.ports import Clock, LeaseRecord, Metrics, Repository
 
@@ -33,7 +33,7 @@ _log = logging.getLogger("balancer.leadership")
 class Held:
     """A shard led by this process; ``deadline_ms`` is on the clock that never steps."""
 
-    desk: Desk
+    state: ShardState
     agenda: Agenda
     deadline_ms: int
     running: bool = False
@@ -92,7 +92,8 @@ class Leadership:
     def leads(self, held: Held) -> bool:
         """Say whether this process still leads a shard, by a clock that never steps."""
         return (
-            self.held.get(held.desk.shard) is held and self._clock.monotonic_ms() < held.deadline_ms
+            self.held.get(held.state.shard) is held
+            and self._clock.monotonic_ms() < held.deadline_ms
         )
 
     def pause_ms(self, replicas: int) -> int:
@@ -118,7 +119,7 @@ class Leadership:
             now_ms=await self._repository.now_ms(),
             ttl_ms=self._lease_ms,
             most=most,
-            known={shard: held.desk.number for shard, held in self.held.items()},
+            known={shard: held.state.number for shard, held in self.held.items()},
         )
         gained = [record.shard for record in records if self._take(record, asked_ms)]
         lost = [record.shard for record in records if not record.held and self._drop(record.shard)]
@@ -138,7 +139,7 @@ class Leadership:
             return
         shards = to_hand_over(self.held, most, self._clock.now_ms(), self._limits.round_ms)
         if shards:
-            self._given_up.update((shard, self.held[shard].desk.number) for shard in shards)
+            self._given_up.update((shard, self.held[shard].state.number) for shard in shards)
             for shard in shards:  # first here, so that nothing of theirs begins any more
                 self._drop(shard)
             await self._repository.release_leases(self._holder, shards)
@@ -156,11 +157,11 @@ class Leadership:
             return False
         deadline_ms = asked_ms + self._lease_ms
         held = self.held.get(record.shard)
-        if held is not None and held.desk.number == record.number:
+        if held is not None and held.state.number == record.number:
             held.deadline_ms = deadline_ms
-            if record.epoch < held.desk.published_epoch:
+            if record.epoch < held.state.published_epoch:
                 # The database was set back: what members said since then is lost.
-                held.desk.learning = Learning(self._clock.now_ms() + self._limits.ttl_ms)
+                held.state.learning = Learning(self._clock.now_ms() + self._limits.ttl_ms)
                 _log.warning(
                     "shard %d: the database is older than what was published; learning",
                     record.shard,
@@ -171,5 +172,5 @@ class Leadership:
             self._keep_until_ms = asked_ms + KEEP_MS
         agenda = Agenda(self._limits.round_ms)
         agenda.ask_early()
-        self.held[record.shard] = Held(Desk.of(record), agenda, deadline_ms)
+        self.held[record.shard] = Held(ShardState.of(record), agenda, deadline_ms)
         return True

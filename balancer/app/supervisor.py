@@ -252,24 +252,24 @@ class Supervisor:
                 task = asyncio.create_task(self._run_round(held, kind))
                 self._rounds.add(task)
                 task.add_done_callback(self._rounds.discard)
-        learning = sum(held.desk.learning.active(now_ms) for held in self._held.values())
+        learning = sum(held.state.learning.active(now_ms) for held in self._held.values())
         self._metrics.gauge(catalogue.LEARNING, learning)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, (next_ms - now_ms) / 1000)):
                 await self._wake.wait()
 
     def _mind(self, held: Held, now_ms: int) -> None:
-        mine = self._of_shard.get(held.desk.shard, [])
-        documents = self._view.documents_of(held.desk.shard)
-        held.agenda.mind_cover(now_ms, covered=covers_present(documents, mine, now_ms))
+        mine = self._of_shard.get(held.state.shard, [])
+        documents = self._view.documents_of(held.state.shard)
+        held.agenda.ensure_cover(now_ms, covered=covers_present(documents, mine, now_ms))
         held.agenda.lends = any(known.policy.lend_points for known in mine)
 
     async def _run_round(self, held: Held, kind: RoundKind) -> None:
-        agenda, shard = held.agenda, held.desk.shard
+        agenda, shard = held.agenda, held.state.shard
         agenda.begin(kind, self._clock.now_ms())
         try:
             ingest = self._peers.view(self._ingest_view())
-            await self._cycle.run(held.desk, kind, ingest, may_publish=lambda: self._leads(held))
+            await self._cycle.run(held.state, kind, ingest, may_publish=lambda: self._leads(held))
             agenda.succeed()
         except BalancerError as error:
             agenda.fail(kind, self._clock.now_ms())
@@ -296,7 +296,7 @@ class Supervisor:
         self._metrics.count(catalogue.ROUNDS, 1, {"outcome": "crashed"})
         _log.exception(
             "shard %d: %s round crashed",
-            held.desk.shard,
+            held.state.shard,
             kind.value,
             extra={"action": "round_crashed"},
         )

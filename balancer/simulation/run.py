@@ -218,7 +218,7 @@ class Simulation:
         turns = len(COMING_PARTS) if window else 1
         going = self._going.get(window, ())[turn::turns] if turn < turns else ()
         coming = self._coming.get(window, ())[turn::turns] if turn < turns else ()
-        is_uncovered = turn == 0 and self.balancer.mind_cover(START_WINDOW + window)
+        is_uncovered = turn == 0 and self.balancer.ensure_cover(START_WINDOW + window)
         if not coming and not going and not is_uncovered:
             return
         part = COMING_PARTS[turn]

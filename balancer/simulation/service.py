@@ -143,7 +143,7 @@ class SimulatedBalancer:
 
     # -- rounds
 
-    def mind_cover(self, window: int) -> bool:
+    def ensure_cover(self, window: int) -> bool:
         """Ask for an early round if something was published and nothing covers a window."""
         is_uncovered = bool(self.published) and self.in_force(window) is None
         self._early_due |= is_uncovered

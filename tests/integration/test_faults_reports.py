@@ -20,7 +20,7 @@ import zstandard
 from balancer.adapters.s3.objects import S3Config
 from balancer.adapters.s3.store import S3DocumentStore
 from balancer.app import catalogue
-from balancer.app.cycle import Cycle, CycleLimits, Desk
+from balancer.app.cycle import Cycle, CycleLimits, ShardState
 from balancer.app.view import DistributionView
 from balancer.core.learning import IngestView
 from balancer.core.model import Destination, RoundKind
@@ -336,7 +336,7 @@ async def test_an_amount_that_is_no_number_is_refused_and_the_file_is_strict_jso
         )
         (lease,) = await repository.acquire_leases("one", [0], now_ms=clock.now_ms(), ttl_ms=60_000)
         told = await cycle.run(
-            Desk.of(lease), RoundKind.EARLY, IngestView(clock.now_ms(), 0, caught_up=True)
+            ShardState.of(lease), RoundKind.EARLY, IngestView(clock.now_ms(), 0, caught_up=True)
         )
         store.close()
     assert told.outcome == "published"

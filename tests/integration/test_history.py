@@ -14,7 +14,7 @@ import pytest
 
 from balancer.adapters.postgres.repository import PostgresRepository
 from balancer.adapters.postgres.schema import migrate
-from balancer.app.cycle import Cycle, CycleLimits, Desk
+from balancer.app.cycle import Cycle, CycleLimits, ShardState
 from balancer.app.history import RoundHistory
 from balancer.app.instants import moment
 from balancer.app.view import DistributionView
@@ -65,7 +65,7 @@ class Service:
         (lease,) = await self.repository.acquire_leases(
             "one", [0], now_ms=first_ms, ttl_ms=lease_ms
         )
-        desk = Desk.of(lease)
+        state = ShardState.of(lease)
         for number, hosts in enumerate(wanted):
             now_ms = self.clock.ms = first_ms + number * ROUND_MS + 38_000
             await self.repository.store_batches(
@@ -89,7 +89,7 @@ class Service:
                 ]
             )
             told = await self.cycle.run(
-                desk, RoundKind.REGULAR, IngestView(now_ms, 0, caught_up=True)
+                state, RoundKind.REGULAR, IngestView(now_ms, 0, caught_up=True)
             )
             assert told.outcome == "published"
 

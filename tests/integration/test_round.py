@@ -11,7 +11,7 @@ from balancer.adapters.postgres.repository import PostgresRepository
 from balancer.adapters.postgres.schema import migrate
 from balancer.adapters.s3.objects import S3Config
 from balancer.adapters.s3.store import S3DocumentStore
-from balancer.app.cycle import Cycle, CycleLimits, Desk
+from balancer.app.cycle import Cycle, CycleLimits, ShardState
 from balancer.app.view import DistributionView
 from balancer.core.learning import IngestView
 from balancer.core.model import Destination, Policy, RoundKind
@@ -83,8 +83,8 @@ class Service:
         await self.repository.store_batches([AcceptedBatch(batch, self.clock.ms, self.clock.ms)])
 
     async def round(self, kind: RoundKind, holder: str = "one") -> str:
-        desk = Desk.of(await self.lease(holder))
-        told = await self.cycle.run(desk, kind, IngestView(self.clock.ms, 0, caught_up=True))
+        state = ShardState.of(await self.lease(holder))
+        told = await self.cycle.run(state, kind, IngestView(self.clock.ms, 0, caught_up=True))
         return told.sentence
 
     def read(self, engine: Engine) -> None:
@@ -156,7 +156,7 @@ async def test_who_lost_the_lease_does_not_publish(dsn: str, config: S3Config) -
     service.clock.ms += ROUND_MS
     view = IngestView(service.clock.ms, 0, caught_up=True)
     with pytest.raises(ConflictError, match="lease"):
-        await service.cycle.run(Desk.of(old), RoundKind.REGULAR, view)
+        await service.cycle.run(ShardState.of(old), RoundKind.REGULAR, view)
     await service.repository.close()
 
 

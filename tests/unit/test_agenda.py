@@ -123,13 +123,13 @@ def test_a_clock_set_back_by_an_hour_does_not_stop_the_rounds() -> None:
 
 def test_a_shard_without_cover_is_tried_now_and_then() -> None:
     known = agenda()
-    known.mind_cover(START_MS, covered=True)
+    known.ensure_cover(START_MS, covered=True)
     assert known.due(START_MS) is None
-    known.mind_cover(START_MS, covered=False)
+    known.ensure_cover(START_MS, covered=False)
     assert run(known, START_MS) is RoundKind.EARLY
-    known.mind_cover(START_MS + 4_999, covered=False)
+    known.ensure_cover(START_MS + 4_999, covered=False)
     assert known.due(START_MS + 4_999) is None
-    known.mind_cover(START_MS + 5_000, covered=False)
+    known.ensure_cover(START_MS + 5_000, covered=False)
     assert known.due(START_MS + 5_000) is RoundKind.EARLY
 
 

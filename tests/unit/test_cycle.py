@@ -9,7 +9,7 @@ import pytest
 
 from balancer.app import catalogue, cycle
 from balancer.app.agenda import largest_epoch_by
-from balancer.app.cycle import Cycle, CycleLimits, Desk, Told, anybody_may_be_spending
+from balancer.app.cycle import Cycle, CycleLimits, RoundResult, ShardState, anybody_may_be_spending
 from balancer.app.view import DistributionView
 from balancer.core.learning import IngestView
 from balancer.core.memory import Memory
@@ -42,7 +42,7 @@ class World:
         self.cycle = Cycle(
             self.repository, self.store, self.view, self.clock, self.metrics, self.limits
         )
-        self.desk = Desk(0, 1, Memory())
+        self.state = ShardState(0, 1, Memory())
 
     async def prepare(self, *names: str) -> World:
         for name in names or (NAME,):
@@ -55,7 +55,7 @@ class World:
         (lease,) = await self.repository.acquire_leases(
             holder, [0], now_ms=self.clock.ms, ttl_ms=5_000
         )
-        self.desk = Desk.of(lease)
+        self.state = ShardState.of(lease)
 
     async def report(
         self, host: str, *, state: MemberState = MemberState.RUNNING, used: int = 50, epoch: int = 0
@@ -66,9 +66,11 @@ class World:
         batch = UsageBatch(host, "i", now_ms, state, epochs=epochs, tuples=(entry,))
         await self.repository.store_batches([AcceptedBatch(batch, now_ms, now_ms)])
 
-    async def run(self, kind: RoundKind = RoundKind.REGULAR, *, current: bool = True) -> Told:
+    async def run(
+        self, kind: RoundKind = RoundKind.REGULAR, *, current: bool = True
+    ) -> RoundResult:
         last_ms = self.clock.ms if current else None
-        return await self.cycle.run(self.desk, kind, IngestView(last_ms, 0, caught_up=current))
+        return await self.cycle.run(self.state, kind, IngestView(last_ms, 0, caught_up=current))
 
     def pass_rounds(self, count: float) -> None:
         self.clock.ms += int(count * ROUND_MS)
@@ -136,10 +138,10 @@ async def test_a_broken_plan_is_not_published_and_what_is_in_force_stays(
 async def test_who_was_fenced_out_puts_nothing() -> None:
     world = await World().prepare()
     await world.report("a")
-    old = world.desk
+    old = world.state
     world.pass_rounds(1)
     await world.take_lease("two")
-    world.desk = old
+    world.state = old
     with pytest.raises(ConflictError, match="taken over"):
         await world.run()
     assert world.store.objects.files == {}
@@ -150,7 +152,7 @@ async def test_a_holder_past_its_deadline_publishes_nothing() -> None:
     await world.report("a")
     view = IngestView(world.clock.ms, 0, caught_up=True)
     with pytest.raises(ConflictError, match="run out"):
-        await world.cycle.run(world.desk, RoundKind.REGULAR, view, may_publish=lambda: False)
+        await world.cycle.run(world.state, RoundKind.REGULAR, view, may_publish=lambda: False)
     assert world.store.objects.files == {}
 
 
@@ -185,7 +187,7 @@ async def test_demand_is_noted_once_though_the_round_was_tried_twice() -> None:
         await failing.run()
     await failing.run()
     await smooth.run()
-    assert failing.desk.memory == smooth.desk.memory
+    assert failing.state.memory == smooth.state.memory
 
 
 async def test_a_round_that_cannot_be_kept_in_history_is_published_and_counted(
@@ -206,7 +208,7 @@ async def test_documents_that_the_store_lost_are_waited_out() -> None:
     world = await World().prepare()
     await world.report("a")
     await world.run()
-    until_ms = world.desk.valid_until_ms
+    until_ms = world.state.valid_until_ms
     world.store.objects.files.clear()
     world.store.objects.pointers.clear()
     world.store.objects.versions.clear()
@@ -238,7 +240,7 @@ async def test_an_unreadable_document_is_waited_out_once() -> None:
     world = await World().prepare()
     await world.report("a")
     await world.run()
-    until_ms = world.desk.valid_until_ms
+    until_ms = world.state.valid_until_ms
     world.store.objects.files[0, 1] = b"torn"
     world.pass_rounds(1)
     assert (await world.run()).outcome == "waits"
@@ -290,7 +292,7 @@ async def test_a_report_that_another_process_stored_shows_that_ingest_is_current
     world.pass_rounds(2)
     await world.report("a")
     nothing_here = IngestView(None, 0, caught_up=True)
-    told = await world.cycle.run(world.desk, RoundKind.REGULAR, nothing_here)
+    told = await world.cycle.run(world.state, RoundKind.REGULAR, nothing_here)
     assert "learning" not in told.sentence
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from balancer.adapters.postgres.history import pack, unpack
 from balancer.app import catalogue, cycle, history
-from balancer.app.history import Happened, RoundHistory, recorded
+from balancer.app.history import FinishedRound, RoundHistory, recorded
 from balancer.core.memory import Memory
 from balancer.core.model import Destination, Plan, Policy, Reason, RoundKind, Snapshot, Strategy
 from balancer.core.reasons import REASON_FIELDS, ReasonColumns, Reasons, values_of
@@ -45,11 +45,11 @@ def entry(host: str, start: int, end: int, safe: int = 0) -> Entry:
     return Entry(host, "i", ((start, end),), safe)
 
 
-def happened(
+def finished(
     after: Document, *before: Document, reasons: Sequence[Reason] = (), early: bool = False
-) -> Happened:
+) -> FinishedRound:
     kind = RoundKind.EARLY if early else RoundKind.REGULAR
-    return Happened(
+    return FinishedRound(
         3,
         kind,
         "published",
@@ -68,7 +68,7 @@ def happened(
 def test_a_planned_destination_leaves_its_sums_and_its_members() -> None:
     told = (reason("a", 6, asked=40), reason("b", 4, asked=2))
     after = published(7, line("db", entry("a", 100, 106, 3), entry("b", 200, 204), holds=50))
-    kept = recorded(happened(after, reasons=told))
+    kept = recorded(finished(after, reasons=told))
     assert (kept.round.entries, kept.round.holds, kept.round.held_points) == (2, 1, 50)
     (past,) = kept.destinations
     assert (past.shard, past.epoch, past.members, past.capacity) == (3, 7, 2, 1000)
@@ -81,10 +81,10 @@ def test_a_planned_destination_leaves_its_sums_and_its_members() -> None:
 
 def test_what_stands_as_it_was_leaves_nothing_and_what_is_repeated_only_its_sums() -> None:
     old = line("db", entry("a", 0, 5))
-    kept = recorded(happened(published(8, old), published(7, old)))
+    kept = recorded(finished(published(8, old), published(7, old)))
     assert (kept.destinations, kept.details, kept.round.destinations) == ((), (), 1)
     again = line("db", entry("a", 0, 5), window=11)
-    kept = recorded(happened(published(8, again), published(7, old)))
+    kept = recorded(finished(published(8, again), published(7, old)))
     assert [past.asked_permits for past in kept.destinations] == [None]
     assert kept.details == ()
 
@@ -94,7 +94,7 @@ def test_an_early_round_leaves_those_whose_share_it_changed() -> None:
     topped = Entry("b", "i", ((5, 9), (30, 40)), 0)
     new = line("db", entry("a", 0, 5), topped, entry("d", 50, 60, 2), entry("e", 20, 23))
     elder = published(6, line("db", window=9))
-    kept = recorded(happened(published(8, new), elder, published(7, old), early=True))
+    kept = recorded(finished(published(8, new), elder, published(7, old), early=True))
     (detail,) = kept.details
     assert not detail.whole
     assert {(told.host, told.rule, told.share_points) for told in detail.reasons} == {
@@ -109,7 +109,7 @@ def test_more_members_than_can_be_kept_are_left_out_smallest_first_and_counted()
     told = tuple(reason(f"h{number}", number) for number in range(5))
     other = replace(reason("x", 1), destination="other")
     after = published(7, line("db"), line("other"))
-    kept = recorded(happened(after, reasons=(*told, other)), members_max=3)
+    kept = recorded(finished(after, reasons=(*told, other)), members_max=3)
     first, second = kept.details
     assert [one.host for one in first.reasons] == ["h4", "h3", "h2"]
     assert (first.left_out, second.reasons, second.left_out) == (2, (), 1)
@@ -117,7 +117,7 @@ def test_more_members_than_can_be_kept_are_left_out_smallest_first_and_counted()
 
 
 def test_a_round_that_published_nothing_leaves_its_sentence_within_a_bound() -> None:
-    kept = recorded(Happened(3, RoundKind.REGULAR, "broken", T0, sentence="x" * 5_000))
+    kept = recorded(FinishedRound(3, RoundKind.REGULAR, "broken", T0, sentence="x" * 5_000))
     assert (kept.round.epoch, kept.round.outcome, len(kept.round.sentence)) == (0, "broken", 1_000)
     assert (kept.destinations, kept.details) == ((), ())
 
@@ -152,12 +152,12 @@ def test_reasons_of_a_plan_are_values_where_they_are_looked_at() -> None:
 def test_what_is_kept_of_columns_is_what_is_kept_of_values() -> None:
     told = planned_by_columns()
     after = published(7, line("db", entry("a", 100, 106, 3)))
-    by_columns = recorded(happened(after, reasons=Reasons.of([told])))
-    by_values = recorded(happened(after, reasons=tuple(told)))
+    by_columns = recorded(finished(after, reasons=Reasons.of([told])))
+    by_values = recorded(finished(after, reasons=tuple(told)))
     assert by_columns.destinations == by_values.destinations
     (columns,), (values,) = by_columns.details, by_values.details
     assert tuple(columns.reasons) == values.reasons
-    some = recorded(happened(after, reasons=Reasons.of([told])), members_max=3).details[0]
+    some = recorded(finished(after, reasons=Reasons.of([told])), members_max=3).details[0]
     assert ([reason.host for reason in some.reasons], some.left_out) == (
         ["h299", "h298", "h297"],
         297,
@@ -166,7 +166,7 @@ def test_what_is_kept_of_columns_is_what_is_kept_of_values() -> None:
 
 def test_columns_are_stored_so_that_the_same_values_are_read() -> None:
     told = planned_by_columns()
-    (detail,) = recorded(happened(published(7, line("db")), reasons=Reasons.of([told]))).details
+    (detail,) = recorded(finished(published(7, line("db")), reasons=Reasons.of([told]))).details
     assert unpack("db", pack(detail)) == (tuple(told), ())
     assert unpack("db", pack(detail), "h7") == ((told[7],), ())
     as_values = replace(detail, reasons=tuple(told))

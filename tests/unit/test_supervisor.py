@@ -365,7 +365,7 @@ async def test_a_database_that_was_set_back_starts_learning(shared: Shared) -> N
         send(shared, "a")
         await until(lambda: process.has_share("a"))
         shared.repository._leases[0].epoch = 0
-        await until(lambda: process.supervisor._held[0].desk.learning.until_ms > 0)
+        await until(lambda: process.supervisor._held[0].state.learning.until_ms > 0)
 
 
 async def test_stopping_ends_in_time_though_the_database_hangs_and_swallows_cancellation(
