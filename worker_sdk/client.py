@@ -40,7 +40,8 @@ class PermitClient:
     for. One client a process serves all its threads and event loops; after a fork the child's copy
     becomes a member of its own at its first use.
 
-    Use it with ``with``, ``async with``, or `start` and `close`.
+    Use it with ``with``, ``async with``, or `start` and `close`. It may be entered several times,
+    one in another or by several threads: the last to leave closes it.
     """
 
     def __init__(
@@ -196,7 +197,7 @@ class PermitClient:
         )
 
     def __enter__(self) -> Self:
-        self.start()
+        self._lives.enter()
         return self
 
     def __exit__(
@@ -205,10 +206,10 @@ class PermitClient:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.close()
+        self._lives.leave(CLOSE_SECONDS)
 
     async def __aenter__(self) -> Self:
-        self.start()
+        self._lives.enter()
         return self
 
     async def __aexit__(
@@ -219,4 +220,4 @@ class PermitClient:
     ) -> None:
         import asyncio  # noqa: PLC0415 - whoever comes here has it loaded
 
-        await asyncio.to_thread(self.close)
+        await asyncio.to_thread(self._lives.leave, CLOSE_SECONDS)

@@ -49,6 +49,7 @@ class Lives:
         self._has_greenlets = has_greenlets()
         self._pid = os.getpid()
         self._is_started = False
+        self._entered = 0
         self._member: Member | None = None
         self._last: Member | None = None
         self._background: Background | None = None
@@ -63,12 +64,24 @@ class Lives:
                 process is one in which the client cannot work.
             ClientClosedError: where the system gives no thread (any more).
         """
+        self._start(entries=0)
+
+    def enter(self) -> None:
+        """As `start`, by one who will `leave`.
+
+        Raises:
+            PermitError: as `start` does; who gets it has not entered.
+        """
+        self._start(entries=1)
+
+    def _start(self, entries: int) -> None:
         check_surroundings()
         self._forget_parents()
         self._mind_greenlets()
         with entered(self._lock):
             if self._member is None:
                 self._begin()
+            self._entered += entries
 
     def _begin(self) -> Member:
         instance = make_instance(machine(), os.urandom(INSTANCE_BYTES).hex())
@@ -120,10 +133,20 @@ class Lives:
         Nothing happens if there is none. An end that somebody else is at, or that was interrupted,
         is waited for.
         """
+        return self._end(timeout_seconds, entries=0)
+
+    def leave(self, timeout_seconds: float) -> int:
+        """As `end`, by one who entered; nothing happens while others who did have not left."""
+        return self._end(timeout_seconds, entries=1)
+
+    def _end(self, timeout_seconds: float, entries: int) -> int:
         self._forget_parents()
         if self._interrupts() or is_guest():
-            return self._end_later(timeout_seconds)
+            return self._end_later(timeout_seconds, entries)
         with entered(self._lock):
+            self._entered = max(0, self._entered - entries)
+            if entries and self._entered:
+                return 0
             background = self._background
             if background is not None:
                 self._closing = background  # until it has; a second Ctrl-C may come anywhere here
@@ -143,10 +166,10 @@ class Lives:
         guards = [self._lock] if member is None else [self._lock, member.lock]
         return any(is_interrupted(guard) for guard in guards)
 
-    def _end_later(self, timeout_seconds: float) -> int:
+    def _end_later(self, timeout_seconds: float, entries: int) -> int:
         # What the end needs is held, or done, by the very call that was interrupted for it.
         self._ending = threading.Thread(
-            target=self.end, args=(timeout_seconds,), name="permit-ending", daemon=True
+            target=self._end, args=(timeout_seconds, entries), name="permit-ending", daemon=True
         )
         with contextlib.suppress(RuntimeError):  # no thread any more; the exit comes to it
             self._ending.start()
@@ -171,6 +194,7 @@ class Lives:
         processes.abandon(self._member, self._background, self._closing, self._lock)
         self._lock = make_guard()
         self._pid = os.getpid()
+        self._entered = 0  # most children never come back to where the parent entered
         self._member = self._last = None
         self._background = self._closing = self._ending = None
         self._on_change(None)
