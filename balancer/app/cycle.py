@@ -193,11 +193,7 @@ class Cycle:
         await self._publish(state, outcome, outcome.document, stored)
         took_ms = self._clock.monotonic_ms() - started_ms
         sentence = f"{outcome.sentence}, published in {took_ms} ms"
-        self._metrics.observe(catalogue.ROUND_SECONDS, took_ms / 1000)
-        self._metrics.gauge(catalogue.EPOCH, outcome.document.epoch, {"shard": str(state.shard)})
-        await self._destination_metrics.show(
-            state.shard, outcome.document, destinations, outcome.reasons
-        )
+        await self._measure(outcome, outcome.document, destinations, took_ms)
         await self._history.keep(
             FinishedRound(
                 state.shard,
@@ -232,6 +228,14 @@ class Cycle:
         level = {"broken": logging.ERROR, "waits": logging.WARNING, "nothing": logging.DEBUG}
         _log.log(level.get(outcome, logging.INFO), "%s", sentence, extra={"action": outcome})
         return RoundResult(outcome, sentence)
+
+    async def _measure(
+        self, outcome: Plan, document: Document, destinations: Sequence[Destination], took_ms: int
+    ) -> None:
+        shard = document.shard
+        self._metrics.observe(catalogue.ROUND_SECONDS, took_ms / 1000)
+        self._metrics.gauge(catalogue.EPOCH, document.epoch, {"shard": str(shard)})
+        await self._destination_metrics.show(shard, document, destinations, outcome.reasons)
 
     def _note_losses(self, state: ShardState, stored: StoredShard, now_ms: int) -> None:
         """Wait out what was published and cannot be read; each loss is waited for once."""
