@@ -59,7 +59,7 @@ def lent_points(line: DestinationShares, policy: Policy) -> int:
 
     What is not planned is lent down to the reserve for newcomers.
     """
-    given = total(EntryColumns.of(line.entries).pieces.points())
+    given = total(EntryColumns.of(line.entries).intervals.points())
     free_points = POINTS - given - held_of(line).points
     unplanned_points = policy.lend_points + policy.newcomer_reserve_points
     return min(max(0, unplanned_points - free_points), policy.lend_points)

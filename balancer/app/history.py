@@ -210,7 +210,7 @@ def _destination(
     planned: Sequence[Reason] | None,
 ) -> DestinationRecord:
     terms = line.terms
-    given = total(EntryColumns.of(line.entries).pieces.points())
+    given = total(EntryColumns.of(line.entries).intervals.points())
     held = held_of(line).points
     told = planned if planned is not None else ()
     levels = [level for level in values_of(told, "level_permits") if level is not None]

@@ -84,7 +84,7 @@ class Line:
 
     def _entry(self, row: int) -> Entry:
         """Return one entry; from a sequence of columns it would take some ten times as long."""
-        pieces = self.entries.pieces
+        pieces = self.entries.intervals
         if self.first is None:
             self.first = np.cumsum(pieces.count) - pieces.count
         first = int(self.first[row])
@@ -98,7 +98,7 @@ class Line:
         if self.rows is None:
             members, safe_points = self.entries.members, self.entries.safe_points.tolist()
             instances = [instance for _, instance in members]
-            parts = zip(instances, self.entries.pieces.intervals(), safe_points, strict=True)
+            parts = zip(instances, self.entries.intervals.as_tuples(), safe_points, strict=True)
             ends = encode_row_ends(capacity, parts)
         else:
             entries = list(self.entries)

@@ -108,7 +108,7 @@ class Accounts:
         return np.asarray(idle_ms * SLACK_PARTS >= self.span_ms)
 
 
-def of_loans(accounts: Accounts, asked: Ints, last: Ints) -> Ints:
+def demands_with_loans(accounts: Accounts, asked: Ints, last: Ints) -> Ints:
     """Return demands where accounts may be those by which members borrow.
 
     Such a one begins with a window and ends within it. What came at the window's start must not be
@@ -180,13 +180,14 @@ def enough_after(accounts: Accounts, asked: Ints, enough: Ints) -> Ints:
     return np.where(accounts.is_saturated, limited, asked).astype(np.int64)
 
 
-def shows_a_pool(accounts: Accounts, asked_last: Ints, denied_last: Ints, enough: Ints) -> Flags:
-    """Say which members wait with all of a pool, whose size hides how much they want.
+def waits_as_a_pool(accounts: Accounts, asked_last: Ints, denied_last: Ints, enough: Ints) -> Flags:
+    """Say which members wait with a whole pool, whose size hides how much they want.
 
-    A pool of threads or tasks has no more waiters than that many, however much work lies behind
-    them. It shows in two accounts: it had what it asked for last, used it up, and yet as many wait
-    as did then. Whoever asks for all it wants is served in full by what it asked for, or wants
-    another number; and of whom it is known what was enough, that bounds its want.
+    A pool of threads or tasks never has more waiters than threads or tasks, however much work lies
+    behind them. It shows in two accounts: the member had what it asked for last, used it up, and
+    yet as many wait as did then. A member that asks for all it wants is served in full by what it
+    asked for, or asks for another number the next time; and where it is known what was enough for a
+    member, that bounds its want.
     """
     # What was asked for last may be more than anything in these accounts.
     longest_ms = int(accounts.counted_ms.max(initial=0))

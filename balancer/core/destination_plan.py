@@ -18,13 +18,19 @@ from balancer.core.allocation.equal import equal
 from balancer.core.allocation.max_min import max_min
 from balancer.core.allocation.surplus import surplus
 from balancer.core.columns import Flags, Ints, points_of, total, zeros
-from balancer.core.demand import Accounts, demands, enough_after, of_loans, shows_a_pool
+from balancer.core.demand import (
+    Accounts,
+    demands,
+    demands_with_loans,
+    enough_after,
+    waits_as_a_pool,
+)
 from balancer.core.entry_columns import EntryColumns
-from balancer.core.layout import Layout, Standing, free_gaps, lay_holds, lay_out
+from balancer.core.interval_columns import IntervalColumns
+from balancer.core.layout import Layout, PreviousLayout, free_gaps, lay_holds, lay_out
 from balancer.core.learning import SILENCE_TENTHS
 from balancer.core.memory import Trails
 from balancer.core.model import Destination, MemberRecord, Policy, Strategy
-from balancer.core.pieces import Pieces
 from balancer.core.reasons import ReasonColumns
 from balancer.core.reservations import Promises, reserved_permits, reserved_points
 from balancer.core.rows import Rows
@@ -100,13 +106,13 @@ def plan_destination(
     policy = destination.policy
     entries = EntryColumns.of(() if before is None else before.entries)
     if len(accounts) > DESTINATION_MEMBERS_MAX:
-        standing = Standing.of(rows, entries)
-        accounts = accounts.picked(standing.order()[:DESTINATION_MEMBERS_MAX])
+        previous = PreviousLayout.of(rows, entries)
+        accounts = accounts.picked(previous.order()[:DESTINATION_MEMBERS_MAX])
         rows = Rows.of(accounts.members)
     trails, row = known.followed(rows)
     live = rows.moved(row, trails.members)
     accounts = accounts.picked(row, trails.members)
-    standing = Standing.of(live, entries)
+    previous = PreviousLayout.of(live, entries)
     wishes, trails = _wishes(accounts, trails, terms, policy, round_ms, now_ms, notes=notes_demand)
     promised = _promised(terms, promises, oldest, live)
     budget = POINTS - sum(points for points, _ in promised.gone.values())
@@ -114,20 +120,20 @@ def plan_destination(
         budget -= min(policy.unplanned_points, budget - total(promised.kept))
     weights = weights_of(policy.weights, trails.members, members)
     claims = _claims(
-        policy, wishes, trails, promised.kept, weights, standing.points, (terms.capacity, budget)
+        policy, wishes, trails, promised.kept, weights, previous.points, (terms.capacity, budget)
     )
     division, shadow = _divided(policy, claims, budget, promised)
     safe = zeros(len(claims))
     if not promised.is_full:
         safe = _safe_points(policy, claims, division, trails.low_water(), terms.capacity)
     layout = lay_out(
-        standing.order(),
+        previous.order(),
         division.points,
         capacity=terms.capacity,
         windows=range(terms.from_window, terms.until_window),
         served_window=trails.served_window,
     )
-    line = _line(terms, standing, layout, safe, promised)
+    line = _line(terms, previous, layout, safe, promised)
     return Outcome(
         line,
         _reasons(terms, accounts, wishes, claims, division, (safe, shadow), trails),
@@ -197,12 +203,12 @@ def _wishes(
     accounts = Accounts.of(usages, window_ms)
     asked = demands(accounts, even_permits, trails.enough)
     asked = np.where(
-        shows_a_pool(accounts, trails.last(), trails.denied, trails.enough),
+        waits_as_a_pool(accounts, trails.last(), trails.denied, trails.enough),
         np.maximum(asked, np.minimum(2 * accounts.rates, PERMITS_MAX)),
         asked,
     ).astype(np.int64)
     if policy.lend_points:
-        asked = of_loans(accounts, asked, trails.last())
+        asked = demands_with_loans(accounts, asked, trails.last())
     # Who has only said hello goes on where it, or one of its host before it, was; of whom nothing
     # is known yet wants what is common here, at most the even share.
     asked = np.where(accounts.is_new, np.maximum(asked, trails.last()), asked)
@@ -308,12 +314,12 @@ def _safe_points(
 
 def _line(
     terms: Terms,
-    standing: Standing,
+    previous: PreviousLayout,
     layout: Layout,
     safe: Ints,
     promised: _Promised,
 ) -> DestinationShares:
-    names, order = standing.members, layout.order
+    names, order = previous.members, layout.order
     members = [names[row] for row in order.tolist()]
     start, end, count = layout.start[order], layout.end[order], zeros(len(names))
     count[: len(order)] = 1
@@ -323,7 +329,7 @@ def _line(
         members += sorted(names[row] for row in without)
     safe_points = zeros(len(names))
     safe_points[: len(order)] = safe[order]
-    entries = EntryColumns(tuple(members), Pieces(start, end, count), safe_points)
+    entries = EntryColumns(tuple(members), IntervalColumns(start, end, count), safe_points)
     holds, _ = lay_holds(promised.gone, int(layout.end.max(initial=0)))
     line = DestinationShares(terms, holds, entries)
     return _without_gaps(line, promised.until_ms) if promised.is_full else line
@@ -335,7 +341,7 @@ def _without_gaps(line: DestinationShares, until_ms: int) -> DestinationShares:
     Otherwise an early round would give points to newcomers while everybody may spend all.
     """
     holds = list(line.holds)
-    for start, end in free_gaps([EntryColumns.of(line.entries).pieces], line.holds):
+    for start, end in free_gaps([EntryColumns.of(line.entries).intervals], line.holds):
         holds.append(Hold(start, end, until_ms))
     return DestinationShares(line.terms, tuple(sorted(holds, key=_start)), line.entries)
 

@@ -16,9 +16,9 @@ import numpy as np
 from balancer.core.columns import ints, points_of, zeros
 from balancer.core.demand import Accounts, demands
 from balancer.core.entry_columns import EntryColumns
-from balancer.core.heard import Heard
 from balancer.core.layout import free_gaps, take_slice, with_further
 from balancer.core.lending import Wants, lend
+from balancer.core.matched_entries import MatchedEntries
 from balancer.core.model import MemberRecord
 from worker_sdk.wire.distribution import DestinationShares, Entry, Member, Terms
 from worker_sdk.wire.limits import DESTINATION_MEMBERS_MAX
@@ -80,12 +80,12 @@ def amend(
     amended = replace(line, entries=entries)
     if any(other.terms.capacity != line.terms.capacity for other in others):
         return amended  # points of two capacities cannot be compared
-    taken = [entries.pieces]
+    taken = [entries.intervals]
     for other in others:
         if other.entries != line.entries:
             known = EntryColumns.of(other.entries)
             known = _kept_of(known, _freed(known, other.terms, members, present))
-            taken.append(known.pieces)
+            taken.append(known.intervals)
     gaps = free_gaps(taken, line.holds)
     amended = _with_newcomers(amended, gaps, newcomers, left_by_host)
     if isinstance(lacking, Wants):
@@ -113,20 +113,20 @@ def _with_newcomers(
     return replace(line, entries=EntryColumns.of(line.entries).changed({}, came))
 
 
-def wants_more(terms: Terms, heard: Heard) -> list[tuple[Member, int]]:
+def wants_more(terms: Terms, matched: MatchedEntries) -> list[tuple[Member, int]]:
     """Return (member, points lacking) of those whose last account wants more than they have.
 
     Those that lack most come first. Whoever has a second interval already is left out, and whoever
     has only said hello.
     """
-    capacity, entries = terms.capacity, heard.entries
+    capacity, entries = terms.capacity, matched.entries
     if capacity <= 0:
         return []
-    even_permits = capacity // max(1, len(heard.accounts))
-    rows = np.flatnonzero((heard.account >= 0) & (entries.pieces.count <= 1))
-    accounts = Accounts.of(heard.accounts_of(rows), terms.window_seconds * 1000)
+    even_permits = capacity // max(1, len(matched.accounts))
+    rows = np.flatnonzero((matched.account >= 0) & (entries.intervals.count <= 1))
+    accounts = Accounts.of(matched.accounts_of(rows), terms.window_seconds * 1000)
     wanted = points_of(demands(accounts, even_permits, zeros(len(rows))), capacity)
-    lack = np.where(accounts.is_new, 0, wanted - entries.pieces.points()[rows])
+    lack = np.where(accounts.is_new, 0, wanted - entries.intervals.points()[rows])
     lacking = lack > 0
     members = [entries.members[row] for row in rows[lacking].tolist()]
     return sorted(

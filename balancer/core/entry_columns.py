@@ -14,7 +14,7 @@ from typing import overload
 import numpy as np
 
 from balancer.core.columns import SMALL, Ints, ints, zeros
-from balancer.core.pieces import Pieces
+from balancer.core.interval_columns import IntervalColumns
 from worker_sdk.wire.distribution import Entry, Member
 from worker_sdk.wire.entries import Columns
 
@@ -29,12 +29,12 @@ class EntryColumns(Sequence[Entry]):
 
     Attributes:
         members: whose row is which.
-        pieces: their intervals.
+        intervals: their intervals.
         safe_points: of each.
     """
 
     members: tuple[Member, ...]
-    pieces: Pieces
+    intervals: IntervalColumns
     safe_points: Ints
 
     @classmethod
@@ -54,24 +54,24 @@ class EntryColumns(Sequence[Entry]):
             safe_points = ints(points)
             start, end = ints(starts), ints(ends)
             has = start < end
-            pieces = Pieces(start[has], end[has], has.astype(SMALL))
+            intervals = IntervalColumns(start[has], end[has], has.astype(SMALL))
         else:
             listed = list(entries)
             members = list(map(_member_of, listed))
             safe_points = ints(map(_safe_points_of, listed))
-            pieces = Pieces.of(list(map(_intervals_of, listed)))
+            intervals = IntervalColumns.of(list(map(_intervals_of, listed)))
         if known is not None:
             members = list(map(known.setdefault, members, members))
-        return cls(tuple(members), pieces, safe_points)
+        return cls(tuple(members), intervals, safe_points)
 
     def columns(self) -> Columns | None:
         """Return them as the wire writes them; None where one has several intervals."""
-        pieces = self.pieces
-        if pieces.count.max(initial=0) > 1:
+        intervals = self.intervals
+        if intervals.count.max(initial=0) > 1:
             return None
         start, end = zeros(len(self)), zeros(len(self))
-        has = pieces.owners()
-        start[has], end[has] = pieces.start, pieces.end
+        has = intervals.owners()
+        start[has], end[has] = intervals.start, intervals.end
         return Columns(self.members, start.tolist(), end.tolist(), self.safe_points.tolist())
 
     def picked(self, rows: Ints) -> EntryColumns:
@@ -79,7 +79,7 @@ class EntryColumns(Sequence[Entry]):
         members = self.members
         return EntryColumns(
             tuple([members[row] for row in rows.tolist()]),
-            self.pieces.picked(rows),
+            self.intervals.picked(rows),
             self.safe_points[rows],
         )
 
@@ -98,12 +98,14 @@ class EntryColumns(Sequence[Entry]):
             order[row] = -1 if entry is None else place
             place += entry is not None
         order = np.concatenate((order[order >= 0], np.arange(place, len(self) + len(added))))
-        pieces = (
-            np.concatenate((getattr(self.pieces, name), getattr(added.pieces, name)))
+        intervals = (
+            np.concatenate((getattr(self.intervals, name), getattr(added.intervals, name)))
             for name in ("start", "end", "count")
         )
         safe_points = np.concatenate((self.safe_points, added.safe_points))
-        joined = EntryColumns(self.members + added.members, Pieces(*pieces), safe_points)
+        joined = EntryColumns(
+            self.members + added.members, IntervalColumns(*intervals), safe_points
+        )
         return joined.picked(order)
 
     def __len__(self) -> int:
@@ -123,7 +125,7 @@ class EntryColumns(Sequence[Entry]):
     def __iter__(self) -> Iterator[Entry]:
         safe_points: list[int] = self.safe_points.tolist()
         for (host, instance), intervals, safe in zip(
-            self.members, self.pieces.intervals(), safe_points, strict=True
+            self.members, self.intervals.as_tuples(), safe_points, strict=True
         ):
             yield Entry(host, instance, intervals, safe)
 
@@ -131,7 +133,7 @@ class EntryColumns(Sequence[Entry]):
         if isinstance(other, EntryColumns):
             return self is other or (
                 self.members == other.members
-                and self.pieces.is_same(other.pieces)
+                and self.intervals.is_same(other.intervals)
                 and np.array_equal(self.safe_points, other.safe_points)
             )
         if isinstance(other, tuple):

@@ -29,9 +29,9 @@ def shares_fit(document: Document) -> list[str]:
     faults = []
     for shares in document.destinations:
         name, entries = shares.terms.destination, EntryColumns.of(shares.entries)
-        pieces = entries.pieces
-        start = np.concatenate((pieces.start, ints(hold.start for hold in shares.holds)))
-        end = np.concatenate((pieces.end, ints(hold.end for hold in shares.holds)))
+        intervals = entries.intervals
+        start = np.concatenate((intervals.start, ints(hold.start for hold in shares.holds)))
+        end = np.concatenate((intervals.end, ints(hold.end for hold in shares.holds)))
         if (start[1:] < end[:-1]).any():
             order = np.lexsort((end, start))
             start, end = start[order], end[order]
@@ -46,7 +46,7 @@ def shares_fit(document: Document) -> list[str]:
             faults.append(f"{name}: a member has two entries")
         faults.extend(
             f"{name}: safe points of {entries.members[row][0]} pass its share"
-            for row in np.flatnonzero(entries.safe_points > pieces.points()).tolist()
+            for row in np.flatnonzero(entries.safe_points > intervals.points()).tolist()
         )
     return faults
 
@@ -126,9 +126,9 @@ def _contested(
 
 def _by_start(entries: EntryColumns) -> tuple[Ints, Ints, Ints]:
     """Return start, end and row of the entry of each interval, in order."""
-    pieces = entries.pieces
-    order = np.lexsort((pieces.end, pieces.start))
-    return pieces.start[order], pieces.end[order], pieces.owners()[order]
+    intervals = entries.intervals
+    order = np.lexsort((intervals.end, intervals.start))
+    return intervals.start[order], intervals.end[order], intervals.owners()[order]
 
 
 def begins_soon(document: Document, now_ms: int, round_ms: int) -> list[str]:
@@ -161,7 +161,7 @@ def readers_take_it(document: Document) -> list[str]:
     if len(document.destinations) > DOCUMENT_DESTINATIONS_MAX:
         faults.append(f"{len(document.destinations)} destinations are more than readers take")
     for shares in document.destinations:
-        most_intervals = EntryColumns.of(shares.entries).pieces.count.max(initial=0)
+        most_intervals = EntryColumns.of(shares.entries).intervals.count.max(initial=0)
         faults.extend(
             f"{shares.terms.destination}: {count} {what} are more than readers take"
             for what, count, most in (
@@ -192,7 +192,7 @@ def promises_kept(
     row = live.find(entries.members)
     is_live = row >= 0
     kept, has_entry = zeros(len(live)), np.zeros(len(live), dtype=np.bool_)
-    kept[row[is_live]] = entries.pieces.longest()[is_live]
+    kept[row[is_live]] = entries.intervals.longest()[is_live]
     has_entry[row[is_live]] = True
     faults = [
         f"{name}: {live.members[row][0]} may still spend more than its interval keeps"

@@ -14,14 +14,14 @@ import numpy as np
 
 from balancer.core.columns import SMALL, Ints, ints, kind_for, zeros
 from balancer.core.entry_columns import EntryColumns
-from balancer.core.pieces import Pieces
+from balancer.core.interval_columns import IntervalColumns
 from balancer.core.rows import Rows
 from worker_sdk.wire.distribution import DestinationShares, Hold, Member
 from worker_sdk.wire.shares import POINTS, Interval, interval_permits, rotation_points
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Standing:
+class PreviousLayout:
     """Where members lie in the newest document, one row a member.
 
     Attributes:
@@ -35,14 +35,14 @@ class Standing:
     points: Ints
 
     @classmethod
-    def of(cls, rows: Rows, entries: EntryColumns) -> Standing:
+    def of(cls, rows: Rows, entries: EntryColumns) -> PreviousLayout:
         """Look members up among the entries of a line."""
         members, row = rows.members, rows.find(entries.members)
         is_known = row >= 0
         row = row[is_known]
         start, points = zeros(len(members)) - 1, zeros(len(members))
-        start[row] = entries.pieces.firsts()[is_known]
-        points[row] = entries.pieces.points()[is_known]
+        start[row] = entries.intervals.firsts()[is_known]
+        points[row] = entries.intervals.points()[is_known]
         return cls(members, start, points)
 
     def order(self) -> Ints:
@@ -152,8 +152,8 @@ def lay_holds(holds: Mapping[Member, tuple[int, int]], offset: int) -> tuple[tup
     return tuple(laid), offset
 
 
-def free_gaps(taken: Iterable[Pieces], holds: Iterable[Hold]) -> list[Interval]:
-    """Return the points that no entry's pieces and no hold has, ascending."""
+def free_gaps(taken: Iterable[IntervalColumns], holds: Iterable[Hold]) -> list[Interval]:
+    """Return the points that no entry's intervals and no hold has, ascending."""
     laid = list(holds)
     parts = list(taken)
     start = np.concatenate([*(part.start for part in parts), ints(hold.start for hold in laid)])

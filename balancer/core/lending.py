@@ -16,8 +16,8 @@ import numpy as np
 from balancer.core.allocation.claims import waterfill
 from balancer.core.columns import Ints, kind_for, points_of, zeros
 from balancer.core.demand import Accounts
-from balancer.core.heard import Heard
 from balancer.core.layout import take_slice, with_further
+from balancer.core.matched_entries import MatchedEntries
 from worker_sdk.wire.distribution import DestinationShares, Member, Terms
 from worker_sdk.wire.shares import Interval, points_for_permits
 
@@ -45,32 +45,32 @@ class Wants:
     spare_points: int
 
 
-def wants_of(terms: Terms, heard: Heard, *, spare_points: int, present: int) -> Wants:
+def wants_of(terms: Terms, matched: MatchedEntries, *, spare_points: int, present: int) -> Wants:
     """Return who has run out in the present window, by accounts of nothing but that.
 
     Args:
         terms: of the newest document's line; nothing is lent where it does not cover the present
             window.
-        heard: its entries, and live members' newest accounts.
+        matched: its entries, and live members' newest accounts.
         spare_points: what is left for newcomers.
         present: index of the present window.
     """
     capacity, window_ms = terms.capacity, terms.window_seconds * 1000
-    from_ms, instant_ms = heard.accounts.column("from_ms"), heard.accounts.column("instant_ms")
+    from_ms, instant_ms = matched.accounts.column("from_ms"), matched.accounts.column("instant_ms")
     is_of_window = (present * window_ms <= from_ms) & (from_ms < instant_ms)
-    may_borrow = (heard.account >= 0) & (heard.entries.pieces.count <= LOANS_MAX)
+    may_borrow = (matched.account >= 0) & (matched.entries.intervals.count <= LOANS_MAX)
     rows = np.flatnonzero(may_borrow)
-    rows = rows[is_of_window[heard.account[rows]]]
+    rows = rows[is_of_window[matched.account[rows]]]
     if not terms.covers(present) or capacity <= 0:
         rows = rows[:0]
-    accounts = Accounts.of(heard.accounts_of(rows), window_ms)
-    shares = heard.entries.pieces.points()[rows]
+    accounts = Accounts.of(matched.accounts_of(rows), window_ms)
+    shares = matched.entries.intervals.points()[rows]
     asked = np.minimum(accounts.used + accounts.denied, capacity)
     counted_ms = np.maximum(accounts.span_ms, max(1, window_ms // SHORTEST_PART))
     rate = asked.astype(kind_for(capacity * window_ms)) * window_ms // counted_ms
     at_once = np.maximum(points_of(asked, capacity) - shares, 0)
     at_rate = np.maximum(points_of(rate, capacity) - shares, at_once)
-    members = [heard.entries.members[row] for row in rows.tolist()]
+    members = [matched.entries.members[row] for row in rows.tolist()]
     return Wants(members, at_once, at_rate, spare_points)
 
 

@@ -31,16 +31,16 @@ _host_of = itemgetter(0)
 
 _STORED: Final = ("peak", "served_window", "enough", "rounds")
 
-RESTING_ROUNDS: Final = 10
-"""Who is not live any more is remembered for so many rounds.
+INACTIVE_ROUNDS: Final = 10
+"""A member that is no longer live is remembered for so many rounds.
 
-Where reports were held up for longer than they count, everybody is back at once; and who comes
-under the name of one that ended mostly goes on with its work. Planning from nothing would split
-evenly."""
+Where reports were held up for longer than they count, everybody is back at once; and a member that
+comes under the name of one that ended mostly goes on with its work. Planning from nothing would
+split evenly."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
+class Inactive:
     """What is remembered of a member that is not live; the columns of `Trails` as numbers."""
 
     peak: int
@@ -64,7 +64,7 @@ class Trails:
         rounds: rounds noted of each, counted to `RECENT_ROUNDS`.
         recent: demands of the last rounds, oldest first; 0 before a member came.
         history: the longer past of the busiest.
-        resting: those lately live.
+        inactive: what is known of members that were live lately.
         round_number: rounds noted in all.
     """
 
@@ -76,7 +76,7 @@ class Trails:
     rounds: Ints = field(default_factory=lambda: zeros(0))
     recent: tuple[Ints, ...] = ()
     history: History = field(default_factory=History)
-    resting: Mapping[Member, Rest] = field(default_factory=dict)
+    inactive: Mapping[Member, Inactive] = field(default_factory=dict)
     round_number: int = 0
 
     def follow(self, members: Iterable[Member]) -> Trails:
@@ -99,7 +99,7 @@ class Trails:
         new_places = np.flatnonzero(is_new)
         new = [members[number] for number in new_places.tolist()]
         chosen = np.concatenate((np.flatnonzero(stays), zeros(len(new)) - 1))
-        resting = {**self.resting, **self._rests(np.flatnonzero(~stays))}
+        inactive = {**self.inactive, **self._set_aside(np.flatnonzero(~stays))}
         followed = Trails(
             members=(*kept, *new),
             peak=picked(self.peak, chosen),
@@ -109,59 +109,64 @@ class Trails:
             rounds=picked(self.rounds, chosen),
             recent=tuple(picked(column, chosen) for column in self.recent),
             history=self.history.picked(chosen),
-            resting=resting,
+            inactive=inactive,
             round_number=self.round_number,
         )
-        for row, rested in list(followed._remembered(new, len(kept))):
-            followed._wake(row, resting.pop(rested))
+        for row, predecessor in list(followed._predecessors(new, len(kept))):
+            followed._restore(row, inactive.pop(predecessor))
         followed._take_over_peaks()
         return followed, np.concatenate((place[stays], new_places))
 
     def _take_over_peaks(self) -> None:
-        """Let one of the same host know the peak of a member that just came to rest.
+        """Give the peak of a member that is live no longer to a live one of the same host.
 
-        Who was killed is live until its last report is old; whoever came in its place is here.
+        A member that was killed counts as live until its last report is old; by then the one that
+        came in its place is here already.
         """
         peaks: dict[str, int] = {}
-        for member, rest in self.resting.items():
-            if rest.since_round == self.round_number:
-                peaks[member[0]] = max(peaks.get(member[0], 0), rest.peak)
+        for member, known in self.inactive.items():
+            if known.since_round == self.round_number:
+                peaks[member[0]] = max(peaks.get(member[0], 0), known.peak)
         if peaks.keys().isdisjoint(map(_host_of, self.members)):
             return
         for row in [row for row, (host, _) in enumerate(self.members) if host in peaks]:
             peak = peaks.pop(self.members[row][0], 0)
             self.peak[row] = max(int(self.peak[row]), peak)
 
-    def _remembered(self, new: Sequence[Member], row: int) -> Iterator[tuple[int, Member]]:
-        """Yield (row, whose rest it takes) of new members; each rest is taken once."""
-        own = [(number, member) for number, member in enumerate(new, row) if member in self.resting]
+    def _predecessors(self, new: Sequence[Member], row: int) -> Iterator[tuple[int, Member]]:
+        """Yield (row, inactive member that it goes on for) of new members; each is used once."""
+        own = [
+            (number, member) for number, member in enumerate(new, row) if member in self.inactive
+        ]
         yield from own
         taken = {member for _, member in own}
         by_host: dict[str, list[Member]] = {}
-        for member in self.resting:
+        for member in self.inactive:
             if member not in taken:
                 by_host.setdefault(member[0], []).append(member)
         for number, member in enumerate(new, row):
             if member not in taken and by_host.get(member[0]):
                 yield number, by_host[member[0]].pop()
 
-    def _rests(self, rows: Ints) -> dict[Member, Rest]:
+    def _set_aside(self, rows: Ints) -> dict[Member, Inactive]:
         columns = (self.peak, self.served_window, self.enough, self.rounds, *self.recent)
         table = np.stack([column[rows] for column in columns]).T.tolist()
         return {
-            self.members[row]: Rest(peak, served, enough, rounds, tuple(recent), self.round_number)
+            self.members[row]: Inactive(
+                peak, served, enough, rounds, tuple(recent), self.round_number
+            )
             for row, (peak, served, enough, rounds, *recent) in zip(
                 rows.tolist(), table, strict=True
             )
         }
 
-    def _wake(self, row: int, rest: Rest) -> None:
+    def _restore(self, row: int, known: Inactive) -> None:
         """Fill a row of columns that nobody else has seen yet."""
-        self.peak[row] = rest.peak
-        self.served_window[row] = rest.served_window
-        self.enough[row] = rest.enough
-        self.rounds[row] = rest.rounds
-        for column, demand in zip(self.recent[::-1], rest.recent[::-1], strict=False):
+        self.peak[row] = known.peak
+        self.served_window[row] = known.served_window
+        self.enough[row] = known.enough
+        self.rounds[row] = known.rounds
+        for column, demand in zip(self.recent[::-1], known.recent[::-1], strict=False):
             column[row] = demand
 
     def note(self, demands: Ints, denied: Ints, enough: Ints, decay_permille: int) -> Trails:
@@ -174,10 +179,10 @@ class Trails:
             rounds=np.minimum(self.rounds + 1, RECENT_ROUNDS),
             recent=(*self.recent, demands)[-RECENT_ROUNDS:],
             history=self.history.noted(demands),
-            resting={
-                member: rest
-                for member, rest in self.resting.items()
-                if self.round_number - rest.since_round < RESTING_ROUNDS
+            inactive={
+                member: known
+                for member, known in self.inactive.items()
+                if self.round_number - known.since_round < INACTIVE_ROUNDS
             },
             round_number=self.round_number + 1,
         )
@@ -249,24 +254,29 @@ class Memory:
 
 
 def _stored(trails: Trails, numbers: dict[Member, int]) -> dict[str, object]:
-    """Return the columns; those at rest come last: who is live is seen anew each round.
+    """Return the columns, the inactive last; the next round tells anew who is live.
 
     Args:
         trails: to store.
         numbers: of the members; those that are not in it are added.
     """
-    rests = trails.resting.values()
+    inactive = trails.inactive.values()
     recent = [
         np.concatenate(
-            (column, ints(rest.recent[-age] if len(rest.recent) >= age else 0 for rest in rests))
+            (
+                column,
+                ints(known.recent[-age] if len(known.recent) >= age else 0 for known in inactive),
+            )
         )
         for age, column in zip(range(len(trails.recent), 0, -1), trails.recent, strict=True)
     ]
     columns = {
-        name: np.concatenate((getattr(trails, name), ints(getattr(rest, name) for rest in rests)))
+        name: np.concatenate(
+            (getattr(trails, name), ints(getattr(known, name) for known in inactive))
+        )
         for name in _STORED
     }
-    members = (*trails.members, *trails.resting)
+    members = (*trails.members, *trails.inactive)
     numbers.update(zip(filterfalse(numbers.__contains__, members), count(len(numbers))))
     history, live = trails.history, len(trails.members)
     if history.of_row is None:

@@ -21,9 +21,9 @@ from dataclasses import dataclass, field, replace
 from balancer.core import invariants
 from balancer.core.destination_plan import plan_destination
 from balancer.core.early import Lacking, Newcomers, amend, wants_more
-from balancer.core.heard import Heard
 from balancer.core.lending import Wants, wants_of
 from balancer.core.lineage import Lineage, lineage_of, still_needed
+from balancer.core.matched_entries import MatchedEntries
 from balancer.core.memory import Memory, Trails, bounded
 from balancer.core.model import Destination, MemberRecord, Plan, Policy, RoundKind, Snapshot
 from balancer.core.reasons import ReasonColumns, Reasons
@@ -190,7 +190,7 @@ def _early_line(
         windows = (present, until_window)
         return _planned(work, destination, before, windows, notes_demand=False)
     accounts = work.accounts(destination)
-    heard = Heard.of(before.entries, accounts, work.rows(accounts))
+    matched = MatchedEntries.of(before.entries, accounts, work.rows(accounts))
     first = max(present, before.terms.from_window)
     others = [
         line
@@ -199,8 +199,8 @@ def _early_line(
     ]
     amended = amend(
         before,
-        Newcomers(heard.newcomers(), len(heard.accounts)),
-        _lacking(work, destination.policy, before.terms, heard),
+        Newcomers(matched.newcomers(), len(matched.accounts)),
+        _lacking(work, destination.policy, before.terms, matched),
         work.members,
         others=others,
         present=present,
@@ -210,15 +210,17 @@ def _early_line(
     return amended
 
 
-def _lacking(work: _Round, policy: Policy, terms: Terms, heard: Heard) -> Lacking | Wants:
+def _lacking(
+    work: _Round, policy: Policy, terms: Terms, matched: MatchedEntries
+) -> Lacking | Wants:
     """Return who is to get more than it has by an early round."""
     spare_points = policy.newcomer_reserve_points
     if work.snapshot.learning:
         return Lacking([], spare_points)
     if policy.lend_points:
         present = work.now_ms // (terms.window_seconds * 1000)
-        return wants_of(terms, heard, spare_points=spare_points, present=present)
-    return Lacking(wants_more(terms, heard), spare_points)
+        return wants_of(terms, matched, spare_points=spare_points, present=present)
+    return Lacking(wants_more(terms, matched), spare_points)
 
 
 def _round_end(work: _Round, from_window: int, window_ms: int, round_windows: int) -> int:

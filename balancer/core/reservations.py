@@ -128,7 +128,7 @@ def reserved_permits(
         start_ms: start of the first window planned.
         window_ms: length of a window.
     """
-    oldest_of_row = live.told(oldest)
+    oldest_of_row = live.values_of(oldest)
     permits = zeros(len(live))
     others: dict[Member, tuple[int, int]] = {}
     last_until_ms = 0

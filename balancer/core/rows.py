@@ -28,7 +28,7 @@ class Places:
         self.members = members
         self._place_of = dict(zip(members, range(len(members)), strict=True))
         self._found: list[tuple[Sequence[Member], Ints]] = []
-        self._told: tuple[Mapping[Member, int], Ints] | None = None
+        self._values: tuple[Mapping[Member, int], Ints] | None = None
 
     def find(self, members: Sequence[Member]) -> Ints:
         """Return the place of each of ``members``; -1 for none."""
@@ -39,11 +39,11 @@ class Places:
         self._found = [(members, places), *self._found[: _REMEMBERED - 1]]
         return places
 
-    def told(self, numbers: Mapping[Member, int]) -> Ints:
+    def values_of(self, numbers: Mapping[Member, int]) -> Ints:
         """Return what ``numbers`` says of each; 0 where it says nothing."""
-        if self._told is None or self._told[0] is not numbers:
-            self._told = numbers, ints(map(numbers.get, self.members, repeat(0)))
-        return self._told[1]
+        if self._values is None or self._values[0] is not numbers:
+            self._values = numbers, ints(map(numbers.get, self.members, repeat(0)))
+        return self._values[1]
 
 
 class Rows:
@@ -76,9 +76,9 @@ class Rows:
         """Return the row of each of ``members``; -1 for none."""
         return np.asarray(self._row_of_place[self._places.find(members)])
 
-    def told(self, numbers: Mapping[Member, int]) -> Ints:
+    def values_of(self, numbers: Mapping[Member, int]) -> Ints:
         """Return what ``numbers`` says of each row's member; 0 where it says nothing."""
-        return np.asarray(self._places.told(numbers)[self._place])
+        return np.asarray(self._places.values_of(numbers)[self._place])
 
     def __len__(self) -> int:
         return len(self.members)

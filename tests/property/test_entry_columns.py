@@ -45,7 +45,7 @@ def test_they_are_equal_to_the_tuple_and_give_the_same_values(
     assert list(columns) == list(given_entries)
     assert [columns[place] for place in range(len(columns))] == list(given_entries)
     assert columns[1:] == given_entries[1:]
-    assert columns.pieces.points().tolist() == [
+    assert columns.intervals.points().tolist() == [
         share_points(entry.intervals) for entry in given_entries
     ]
 

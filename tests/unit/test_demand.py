@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from balancer.core.columns import ints
-from balancer.core.demand import Accounts, demands, enough_after, shows_a_pool
+from balancer.core.demand import Accounts, demands, enough_after, waits_as_a_pool
 from balancer.core.model import Usage
 
 T0 = 1_800_000_000_000
@@ -104,7 +104,7 @@ def test_what_was_refused_is_believed_of_a_worker_that_asks_for_all_it_wants() -
 def test_a_pool_that_always_waits_is_heard_though_it_shows_no_more_waiters_than_tasks() -> None:
     """16 tasks, a share of 60 that was asked for and got; true demand 400."""
     pool = Accounts.of([account(60, 60, denied=16), account(60, 60, denied=15)], WINDOW_MS)
-    said = shows_a_pool(pool, ints([60, 60]), ints([16, 16]), ints([0, 0]))
+    said = waits_as_a_pool(pool, ints([60, 60]), ints([16, 16]), ints([0, 0]))
     assert said.tolist() == [True, True]
 
 
@@ -118,7 +118,7 @@ def test_who_is_not_served_what_it_asked_or_asks_for_all_it_wants_is_no_pool() -
         ],
         WINDOW_MS,
     )
-    said = shows_a_pool(cases, ints([76, 60, 60, 60]), ints([16] * 4), ints([0, 0, 0, 66]))
+    said = waits_as_a_pool(cases, ints([76, 60, 60, 60]), ints([16] * 4), ints([0, 0, 0, 66]))
     assert said.tolist() == [False] * 4
 
 
@@ -126,5 +126,5 @@ def test_what_was_asked_for_last_is_compared_exactly_however_much_it_is() -> Non
     week_ms = 7 * 86_400_000
     usage = Usage("h", "i", "d", T0 - week_ms, T0, 1, 60, 60, 16, 0, 0, T0)
     cases = Accounts.of([usage], WINDOW_MS)
-    assert shows_a_pool(cases, ints([10**12]), ints([16]), ints([0])).tolist() == [False]
-    assert shows_a_pool(Accounts.of([], WINDOW_MS), ints([]), ints([]), ints([])).tolist() == []
+    assert waits_as_a_pool(cases, ints([10**12]), ints([16]), ints([0])).tolist() == [False]
+    assert waits_as_a_pool(Accounts.of([], WINDOW_MS), ints([]), ints([]), ints([])).tolist() == []

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from balancer.core.columns import ints
-from balancer.core.demand import Accounts, demands, of_loans
+from balancer.core.demand import Accounts, demands, demands_with_loans
 from balancer.core.memory import Memory
 from balancer.core.model import Destination, MemberRecord, Policy, RoundKind, Snapshot, Usage
 from balancer.core.planner import plan
@@ -149,10 +149,10 @@ def test_the_account_of_a_borrower_is_blown_up_only_to_what_was_known_before(
     account = usage("a", used, denied)
     accounts = Accounts.of([account], WINDOW_MS)
     asked = demands(accounts, 0, ints([0]))
-    assert of_loans(accounts, asked, ints([known])).tolist() == [planned]
+    assert demands_with_loans(accounts, asked, ints([known])).tolist() == [planned]
 
 
 def test_other_accounts_are_taken_as_they_are() -> None:
     accounts = Accounts.of([usage("a", 100, 20, from_ms=START_MS - 1)], WINDOW_MS)
     asked = demands(accounts, 0, ints([0]))
-    assert of_loans(accounts, asked, ints([0])).tolist() == asked.tolist()
+    assert demands_with_loans(accounts, asked, ints([0])).tolist() == asked.tolist()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from balancer.core.columns import ints
-from balancer.core.memory import RESTING_ROUNDS, Memory, Trails
+from balancer.core.memory import INACTIVE_ROUNDS, Memory, Trails
 
 A, B = ("a", "1"), ("b", "1")
 
@@ -30,7 +30,7 @@ def test_who_was_not_heard_of_for_a_while_is_known_again_when_it_comes_back() ->
     back = trails.follow([A, B])
     assert back.peak.tolist() == [10, 20]
     assert back.low_water().tolist() == [10, 20]
-    assert back.resting == {}
+    assert back.inactive == {}
 
 
 def test_all_may_be_away_at_once() -> None:
@@ -41,15 +41,15 @@ def test_all_may_be_away_at_once() -> None:
 def test_one_that_comes_under_the_name_of_one_that_ended_goes_on_where_that_was() -> None:
     trails = both_for_three_rounds().follow([A, ("b", "2"), ("b", "3"), ("c", "1")])
     assert trails.last().tolist() == [10, 20, 0, 0]
-    assert trails.resting == {}
+    assert trails.inactive == {}
 
 
 def test_who_stays_away_is_forgotten_in_the_end() -> None:
     trails = both_for_three_rounds().follow([A])
-    for number in range(RESTING_ROUNDS + 1):
-        assert (B in trails.resting) == (number <= RESTING_ROUNDS), number
+    for number in range(INACTIVE_ROUNDS + 1):
+        assert (B in trails.inactive) == (number <= INACTIVE_ROUNDS), number
         trails = noted(trails, 10)
-    assert B not in trails.resting
+    assert B not in trails.inactive
     assert trails.follow([A, B]).peak.tolist()[1] == 0
 
 

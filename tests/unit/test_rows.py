@@ -32,6 +32,9 @@ def test_what_is_remembered_of_one_look_up_is_not_taken_for_another() -> None:
         assert rows.find(tuple(members[row] for row in picked)).tolist() == picked
     one, other = {A: 1, C: 3}, {A: 2}
     moved = rows.moved(ints([3, 2, 1, 0]), [D, C, B, A])
-    assert (rows.told(one).tolist(), moved.told(one).tolist()) == ([1, 0, 3, 0], [0, 3, 0, 1])
-    assert rows.told(other).tolist() == [2, 0, 0, 0]
-    assert rows.told(one).tolist() == [1, 0, 3, 0]
+    assert (rows.values_of(one).tolist(), moved.values_of(one).tolist()) == (
+        [1, 0, 3, 0],
+        [0, 3, 0, 1],
+    )
+    assert rows.values_of(other).tolist() == [2, 0, 0, 0]
+    assert rows.values_of(one).tolist() == [1, 0, 3, 0]

@@ -1,6 +1,6 @@
-"""Who of a line's members has been heard of, and who else.
+"""A line's entries matched with live members' accounts: who reports, and who is new.
 
-Decides nothing: it finds a line's entries and the live members' accounts in one another.
+Decides nothing but the order of newcomers. Knows no demand and no share.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from worker_sdk.wire.distribution import Entry, Member
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Heard:
+class MatchedEntries:
     """A line's entries beside live members' accounts.
 
     Attributes:
@@ -32,7 +32,7 @@ class Heard:
     account: Ints
 
     @classmethod
-    def of(cls, entries: Sequence[Entry], accounts: UsageColumns, rows: Rows) -> Heard:
+    def of(cls, entries: Sequence[Entry], accounts: UsageColumns, rows: Rows) -> MatchedEntries:
         """Find them in one another; ``rows`` are those of the accounts."""
         columns = EntryColumns.of(entries)
         return cls(columns, accounts, rows.find(columns.members))

@@ -16,7 +16,7 @@ from worker_sdk.wire.shares import Interval
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Pieces:
+class IntervalColumns:
     """The intervals of entries; one row an interval, in the order of the entries.
 
     Attributes:
@@ -29,7 +29,7 @@ class Pieces:
     count: Ints
 
     @classmethod
-    def of(cls, intervals: Sequence[Sequence[Interval]]) -> Pieces:
+    def of(cls, intervals: Sequence[Sequence[Interval]]) -> IntervalColumns:
         """Return the intervals of entries."""
         bounds = ints(chain.from_iterable(chain.from_iterable(intervals)))
         return cls(bounds[0::2], bounds[1::2], ints(map(len, intervals)))
@@ -38,24 +38,24 @@ class Pieces:
         """Say whether each entry has one interval."""
         return len(self.start) == len(self.count) and bool((self.count == 1).all())
 
-    def intervals(self) -> Iterable[tuple[Interval, ...]]:
+    def as_tuples(self) -> Iterable[tuple[Interval, ...]]:
         """Return the intervals of each entry as values."""
-        pieces: list[Interval] = list(zip(self.start.tolist(), self.end.tolist(), strict=True))
+        intervals: list[Interval] = list(zip(self.start.tolist(), self.end.tolist(), strict=True))
         if self.are_single():
-            return zip(pieces, strict=True)
+            return zip(intervals, strict=True)
         bounds = pairwise(accumulate(self.count.tolist(), initial=0))
-        return (tuple(pieces[first:last]) for first, last in bounds)
+        return (tuple(intervals[first:last]) for first, last in bounds)
 
-    def picked(self, rows: Ints) -> Pieces:
+    def picked(self, rows: Ints) -> IntervalColumns:
         """Return the intervals of these entries, in this order."""
         if self.are_single():
-            return Pieces(self.start[rows], self.end[rows], self.count[rows])
+            return IntervalColumns(self.start[rows], self.end[rows], self.count[rows])
         count = self.count[rows]
         until = np.cumsum(count)
         # Of each entry the first row here, less the first row there; then on by one an interval.
         shift = (np.cumsum(self.count) - self.count)[rows] - (until - count)
         chosen = np.arange(int(until[-1]) if len(until) else 0) + np.repeat(shift, count)
-        return Pieces(self.start[chosen], self.end[chosen], count)
+        return IntervalColumns(self.start[chosen], self.end[chosen], count)
 
     def owners(self) -> Ints:
         """Return whose each interval is, as a row of an entry."""
@@ -86,7 +86,7 @@ class Pieces:
         np.maximum.at(longest, self.owners(), self.end - self.start)
         return longest
 
-    def is_same(self, other: Pieces) -> bool:
+    def is_same(self, other: IntervalColumns) -> bool:
         """Say whether the intervals are the same."""
         return (
             np.array_equal(self.count, other.count)
