@@ -306,8 +306,16 @@ def explanation_as_json(explanation: Explanation) -> dict[str, object]:
 
 
 TABLE_HEAD: Final = (
-    *("host", "instance", "share", "permits", "rule"),
-    *("asked", "used", "refused", "weight", "safe"),
+    "host",
+    "instance",
+    "share",
+    "permits",
+    "rule",
+    "asked",
+    "used",
+    "refused",
+    "weight",
+    "safe",
 )
 
 
@@ -323,9 +331,15 @@ def table_rows(explanation: Explanation) -> tuple[list[str], list[Sequence[objec
     for case in explanation.cases:
         reason = case.reason
         row: list[object] = [
-            *(reason.host, reason.instance, percent(reason.share_points)),
-            *(case.permits(reason.share_points), reason.rule, _asked(case)),
-            *(reason.used_permits, reason.denied_permits, reason.weight),
+            reason.host,
+            reason.instance,
+            percent(reason.share_points),
+            case.permits(reason.share_points),
+            reason.rule,
+            _asked(case),
+            reason.used_permits,
+            reason.denied_permits,
+            reason.weight,
             percent(reason.safe_points),
         ]
         if is_trial:

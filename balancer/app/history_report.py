@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from balancer.app.explanation import Explanation, case_as_json, explained
 from balancer.app.instants import moment, time_of_day
-from balancer.core.model import PERCENT_POINTS, RoundKind
+from balancer.core.model import PERCENT_POINTS, Reason, RoundKind
 from balancer.core.record import (
     SPAN_MS,
     DestinationRecord,
@@ -261,63 +261,91 @@ def _span_lines(span: SpanRecord, until: str) -> list[str]:
 
 
 STRETCH_HEAD: Final = (
-    *("planned (UTC)", "round", "epoch", "capacity", "members"),
-    *("asked", "used", "refused", "level", "given", "held"),
+    "planned (UTC)",
+    "round",
+    "epoch",
+    "capacity",
+    "members",
+    "asked",
+    "used",
+    "refused",
+    "level",
+    "given",
+    "held",
 )
 
 
 def stretch_rows(told: Stretch) -> list[tuple[object, ...]]:
     """Return a row a round; of ten minutes averages, and the least capacity and level."""
-    rows: list[tuple[object, ...]] = [
-        (
-            *(moment(span.from_ms), f"{span.rounds} in all", "-"),
-            *(span.capacity_least, span.members_most),
-            *(_mean(span.asked_permits, span.planned_rounds),),
-            *(_mean(span.used_permits, span.planned_rounds),),
-            *(_mean(span.denied_permits, span.planned_rounds),),
-            _or_dash(span.level_least),
-            _percent(span.given_points // span.rounds),
-            _percent(span.held_points // span.rounds),
-        )
-        for span in told.history.spans
-    ]
-    rows.extend(
-        (
-            *(moment(entry.planned_at_ms), _short(entry), entry.epoch, entry.capacity),
-            *(entry.members, _or_dash(entry.asked_permits), _or_dash(entry.used_permits)),
-            *(_or_dash(entry.denied_permits), _or_dash(entry.level_permits)),
-            *(_percent(entry.given_points), _percent(entry.held_points)),
-        )
-        for entry in told.history.destinations
+    spans = map(_span_row, told.history.spans)
+    return [*spans, *map(_round_row, told.history.destinations)]
+
+
+def _span_row(span: SpanRecord) -> tuple[object, ...]:
+    return (
+        moment(span.from_ms),
+        f"{span.rounds} in all",
+        "-",
+        span.capacity_least,
+        span.members_most,
+        _mean(span.asked_permits, span.planned_rounds),
+        _mean(span.used_permits, span.planned_rounds),
+        _mean(span.denied_permits, span.planned_rounds),
+        _or_dash(span.level_least),
+        _percent(span.given_points // span.rounds),
+        _percent(span.held_points // span.rounds),
     )
-    return rows
+
+
+def _round_row(record: DestinationRecord) -> tuple[object, ...]:
+    return (
+        moment(record.planned_at_ms),
+        _kind(record),
+        record.epoch,
+        record.capacity,
+        record.members,
+        _or_dash(record.asked_permits),
+        _or_dash(record.used_permits),
+        _or_dash(record.denied_permits),
+        _or_dash(record.level_permits),
+        _percent(record.given_points),
+        _percent(record.held_points),
+    )
 
 
 HOST_HEAD: Final = (
-    *("planned (UTC)", "epoch", "instance", "share", "permits", "rule"),
-    *("asked", "used", "refused", "waited"),
+    "planned (UTC)",
+    "epoch",
+    "instance",
+    "share",
+    "permits",
+    "rule",
+    "asked",
+    "used",
+    "refused",
+    "waited",
 )
 
 
 def host_rows(told: Stretch) -> list[tuple[object, ...]]:
     """Return a row a round and member of the host."""
-    return [
-        (
-            *(moment(detail.planned_at_ms), detail.epoch, reason.instance),
-            *(_percent(reason.share_points), detail.capacity * reason.share_points // POINTS),
-            reason.rule,
-            *(
-                (
-                    *(reason.asked_permits, reason.used_permits, reason.denied_permits),
-                    f"{reason.starved_ms / 1000:.1f} s",
-                )
-                if detail.whole
-                else ("-", "-", "-", "-")
-            ),
-        )
-        for detail in told.details
-        for reason in detail.reasons
-    ]
+    return [_host_row(detail, reason) for detail in told.details for reason in detail.reasons]
+
+
+def _host_row(detail: DetailRecord, reason: Reason) -> tuple[object, ...]:
+    account: tuple[object, ...] = ("-", "-", "-", "-")
+    if detail.whole:  # else an early round, which looks at nobody's account
+        waited = f"{reason.starved_ms / 1000:.1f} s"
+        account = (reason.asked_permits, reason.used_permits, reason.denied_permits, waited)
+    return (
+        moment(detail.planned_at_ms),
+        detail.epoch,
+        reason.instance,
+        _percent(reason.share_points),
+        detail.capacity * reason.share_points // POINTS,
+        reason.rule,
+        *account,
+    )
 
 
 def incident_lines(told: Stretch) -> list[str]:
@@ -329,9 +357,9 @@ def incident_lines(told: Stretch) -> list[str]:
     ]
 
 
-def _short(entry: DestinationRecord) -> str:
-    is_repeated = entry.kind is RoundKind.REGULAR and entry.asked_permits is None
-    return "repeated" if is_repeated else entry.kind.value
+def _kind(record: DestinationRecord) -> str:
+    is_repeated = record.kind is RoundKind.REGULAR and record.asked_permits is None
+    return "repeated" if is_repeated else record.kind.value
 
 
 def _percent(points: int) -> str:

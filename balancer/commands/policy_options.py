@@ -14,6 +14,8 @@ from typing import Any, Final, TypeVar
 import click
 
 from balancer.errors import PolicyError
+from worker_sdk.wire.shares import POINTS
+from worker_sdk.wire.terms import PERMILLE
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -70,32 +72,67 @@ class PercentOption:
 
 PERCENT_OPTIONS: Final = (
     PercentOption(
-        *("--minimum-percent", "minimum_points", 10_000_000, 0, 100, "0.05"),
-        "The least share of a live worker.  [0]",
+        option="--minimum-percent",
+        field="minimum_points",
+        per_percent=POINTS // 100,
+        least=0,
+        most=100,
+        example="0.05",
+        words="The least share of a live worker.  [0]",
     ),
     PercentOption(
-        *("--maximum-percent", "maximum_points", 10_000_000, None, 100, "25"),
-        "The largest share of a worker.  [100]",
+        option="--maximum-percent",
+        field="maximum_points",
+        per_percent=POINTS // 100,
+        least=None,
+        most=100,
+        example="25",
+        words="The largest share of a worker.  [100]",
     ),
     PercentOption(
-        *("--head-room-percent", "head_room_permille", 10, 0, 1000, "10"),
-        "Spare capacity goes first to so much above each one's demand.  [10]",
+        option="--head-room-percent",
+        field="head_room_permille",
+        per_percent=PERMILLE // 100,
+        least=0,
+        most=1000,
+        example="10",
+        words="Spare capacity goes first to so much above each one's demand.  [10]",
     ),
     PercentOption(
-        *("--newcomer-reserve-percent", "newcomer_reserve_points", 10_000_000, 0, 50, "1"),
-        "Part that no regular round plans, so that newcomers start at once.  [1]",
+        option="--newcomer-reserve-percent",
+        field="newcomer_reserve_points",
+        per_percent=POINTS // 100,
+        least=0,
+        most=50,
+        example="1",
+        words="Part that no regular round plans, so that newcomers start at once.  [1]",
     ),
     PercentOption(
-        *("--lend-percent", "lend_points", 10_000_000, 0, 100, "50"),
-        "Part that is lent within the window to workers that run out.  [0]",
+        option="--lend-percent",
+        field="lend_points",
+        per_percent=POINTS // 100,
+        least=0,
+        most=100,
+        example="50",
+        words="Part that is lent within the window to workers that run out.  [0]",
     ),
     PercentOption(
-        *("--peak-decay-percent", "peak_decay_permille", 10, 0, 100, "90"),
-        "What remains of a recent peak of demand after a round.  [90]",
+        option="--peak-decay-percent",
+        field="peak_decay_permille",
+        per_percent=PERMILLE // 100,
+        least=0,
+        most=100,
+        example="90",
+        words="What remains of a recent peak of demand after a round.  [90]",
     ),
     PercentOption(
-        *("--safe-percent", "safe_permille", 10, 0, 100, "90"),
-        "The part of a share that may be spent without a document, at most.  [90]",
+        option="--safe-percent",
+        field="safe_permille",
+        per_percent=PERMILLE // 100,
+        least=0,
+        most=100,
+        example="90",
+        words="The part of a share that may be spent without a document, at most.  [90]",
     ),
 )
 
