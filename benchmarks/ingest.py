@@ -5,8 +5,9 @@ of reports that wait in Kafka, in one process, with both servers on the same cor
 the same servers: a plain consumer of the same reports; the bare COPY of the same accounts into a
 table without a key, which nothing can beat; and the service's storing of some reports (accounts,
 members, acknowledgements), two pieces at once as it does and one by itself, beside a
-straightforward ``executemany`` upsert of the same rows. Each round every member reports anew, as it
-does each minute, so that every row is updated. A tuple is one member's account for one destination;
+straightforward ``executemany`` upsert of the same: with a row for each acknowledgement, and in the
+very rows that the service writes, which are fewer. Each round every member reports anew, as it does
+each minute, so that every row is updated. A tuple is one member's account for one destination;
 members and what they acknowledge are stored beside it, not counted.
 
 ``--minutes`` goes on for so long, to see that memory stays flat. ``--table`` leaves Kafka out and
@@ -18,7 +19,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import random
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -36,7 +36,6 @@ from balancer.adapters.kafka.compression import decode_record
 from balancer.adapters.kafka.config import KafkaConfig
 from balancer.adapters.kafka.topics import ensure_topics
 from balancer.adapters.kafka.usage_log import KafkaUsageLog
-from balancer.adapters.postgres import rows
 from balancer.adapters.postgres.repository import PostgresRepository
 from balancer.adapters.postgres.schema import migrate
 from balancer.app import catalogue
@@ -44,25 +43,18 @@ from balancer.app.ingest import Ingest
 from balancer.commands.process import prepare_process
 from balancer.embedded import EmbeddedStack
 from balancer.ports import AcceptedBatch, UsageRecord
-from benchmarks.ingest_peer import UPSERTS, consume, create_tables
-from worker_sdk.wire.pointer import shard_of
-from worker_sdk.wire.usage import MemberState, UsageBatch, UsageTuple, encode_batch
+from benchmarks.ingest_peer import consume, create_tables
+from benchmarks.ingest_storing import DESTINATIONS, EPOCH_MOST, SEED, SHARDS, reports, storing
+from worker_sdk.wire.usage import UsageBatch, encode_batch
 
-SEED: Final = 1
-SHARDS: Final = 16
 PARTITIONS: Final = 8
 TTL_MS: Final = 3_600_000
-DESTINATIONS: Final = 10
 HOSTS, HOSTS_QUICK = 10_000, 2_000
 ROUNDS, ROUNDS_QUICK = 12, 3
 TABLE_ROUNDS: Final = 500
 TABLE_DESTINATIONS: Final = 1
 TABLE_SHOWN: Final = 25
-SAMPLE_ROWS: Final = 20_000
-EPOCH_MOST: Final = 10_000_000
 ROUND_WAIT_SECONDS: Final = 300
-
-COLUMNS: Final = (*UsageTuple._fields, "host", "instance", "seen_ms")
 
 
 class Freshly(KafkaUsageLog):
@@ -100,40 +92,6 @@ class Counts:
 
     def forget(self, name: str, labels: Mapping[str, str]) -> None:
         """Take no note."""
-
-
-def reports(
-    hosts: int, number: int, now_ms: int, destinations: int = DESTINATIONS
-) -> list[UsageBatch]:
-    """Return what every host reports in a round: an account for each destination."""
-    rng = random.Random(SEED + number)
-    names = [f"destination-{index}" for index in range(destinations)]
-    epochs = {shard_of(name, SHARDS): number + 1 for name in names}
-    return [
-        UsageBatch(
-            f"host-{host:05d}",
-            f"i{host:08x}",
-            now_ms,
-            MemberState.RUNNING,
-            None,
-            epochs,
-            tuple(
-                UsageTuple(
-                    name,
-                    now_ms - 60_000,
-                    now_ms,
-                    number + 1,
-                    rng.randrange(900),
-                    rng.randrange(900),
-                    rng.randrange(50),
-                    0,
-                    rng.randrange(60_000),
-                )
-                for name in names
-            ),
-        )
-        for host in range(hosts)
-    ]
 
 
 async def send(servers: str, topic: str, batches: Sequence[UsageBatch]) -> None:
@@ -175,6 +133,7 @@ class Rates:
     store: float
     single: float
     many: float
+    many_of_same: float
 
 
 @dataclass
@@ -220,51 +179,8 @@ class Bench:
         rate = stored / (last - first)
         peer = await consume(self.kafka, self.sql, wanted)
         cpu = own_cpu / stored * 1e6, servers_cpu / stored * 1e6
-        return Rates(rate, *cpu, peer, *await self.bare(number))
-
-    async def bare(self, number: int) -> tuple[float, float, float, float]:
-        """Return accounts a second: of COPY, of our storing, and of ``executemany`` upserts.
-
-        Ours twice: two pieces at once, as the service does, and one by itself.
-        """
-        now_ms = time.time_ns() // 1_000_000
-        sample = SAMPLE_ROWS // DESTINATIONS
-
-        def reported(later: int) -> list[list[AcceptedBatch]]:
-            """Return reports each with a newer instant and newer epochs than those before."""
-            epochs = 1_000_000 + 10 * number + later
-            found = reports(self.hosts, epochs, now_ms + later)[: 2 * sample]
-            accepted = [AcceptedBatch(batch, now_ms, now_ms) for batch in found]
-            return [accepted[:sample], accepted[sample:]]
-
-        pieces, (piece, _), (theirs, _) = reported(1), reported(2), reported(3)
-        given, count = rows.usage_rows(piece)
-        await self.sql.execute(
-            "CREATE TABLE IF NOT EXISTS bare AS SELECT * FROM permit_usage WITH NO DATA"
-        )
-        began = time.perf_counter()
-        await self.sql.copy_records_to_table("bare", records=given, columns=COLUMNS)
-        copied = time.perf_counter()
-        await asyncio.gather(*map(self.repository.store_batches, pieces))
-        stored = time.perf_counter()
-        await self.repository.store_batches(piece)
-        single = time.perf_counter()
-        kinds = (
-            rows.member_rows(theirs),
-            rows.acknowledgement_rows(theirs, dict.fromkeys(range(SHARDS), EPOCH_MOST)),
-            rows.usage_rows(theirs)[0],
-        )
-        async with self.sql.transaction():
-            for statement, found in zip(UPSERTS, kinds, strict=True):
-                await self.sql.executemany(statement, found)
-        done = time.perf_counter()
-        await self.sql.execute("TRUNCATE bare")
-        return (
-            count / (copied - began),
-            sum(len(each) for each in pieces) * DESTINATIONS / (stored - copied),
-            count / (single - stored),
-            count / (done - single),
-        )
+        alone = await storing(self.repository, self.sql, self.hosts, number)
+        return Rates(rate, *cpu, peer, *alone)
 
     async def table(self) -> tuple[float, int]:
         """Return which part of the updates stayed in their page, and the table's size in bytes."""
@@ -336,6 +252,7 @@ async def rounds(bench: Bench, count: int, minutes: float) -> None:
         "x consumer",
         "two x many",
         "one x many",
+        "two x same",
         "own us/tuple",
         "servers us",
         "HOT %",
@@ -356,6 +273,7 @@ async def rounds(bench: Bench, count: int, minutes: float) -> None:
             f"{rates.ingest / rates.peer:.1f}",
             f"{rates.store / rates.many:.1f}",
             f"{rates.single / rates.many:.1f}",
+            f"{rates.store / rates.many_of_same:.1f}",
             f"{rates.own_cpu_us:.1f}",
             f"{rates.servers_cpu_us:.1f}",
             f"{hot * 100:.1f}",
@@ -373,10 +291,11 @@ def tell(measured: Sequence[Rates]) -> None:
     of_peer = median(each.ingest / each.peer for each in measured)
     two = median(each.store / each.many for each in measured)
     one = median(each.single / each.many for each in measured)
+    same = median(each.store / each.many_of_same for each in measured)
     print(
         f"median from the second round on: {median(rates):.0f} tuples/s (best {max(rates):.0f}), "
         f"{of_copy:.2f} of COPY, {of_peer:.1f} x a plain consumer; storing alone is {two:.1f} x "
-        f"executemany, {one:.1f} x with one piece at a time"
+        f"executemany, {one:.1f} x with one piece at a time, {same:.1f} x executemany of our rows"
     )
 
 

@@ -36,7 +36,8 @@ from balancer.commands.process import prepare_process
 from balancer.core.entry_columns import EntryColumns
 from balancer.core.planner import plan
 from balancer.ports import AcceptedBatch, LogPosition, Repository, StoredCounts, UsageRecord
-from benchmarks.ingest import Counts, reports
+from benchmarks.ingest import Counts
+from benchmarks.ingest_storing import reports
 from benchmarks.planning import DOCUMENTS, PLAN_AT_MS, ROUND_MS, SEED, START_MS, Fleet
 from worker_sdk.errors import RejectReason
 from worker_sdk.wire.distribution import Document, decode_document, encode_document
@@ -90,7 +91,7 @@ class Stub:
     async def store_batches(self, batches: Sequence[AcceptedBatch]) -> StoredCounts:
         """See the port."""
         found, _ = rows.usage_rows(batches)
-        rows.member_rows(batches)
+        rows.member_rows(batches, {})
         return StoredCounts(len(found), 0)
 
 

@@ -37,17 +37,8 @@ from balancer.app.ingest import Ingest
 from balancer.commands.process import prepare_process
 from balancer.embedded import EmbeddedStack
 from balancer.ports import UsageRecord
-from benchmarks.ingest import (
-    DESTINATIONS,
-    PARTITIONS,
-    SEED,
-    SHARDS,
-    TTL_MS,
-    Counts,
-    Freshly,
-    reports,
-    send,
-)
+from benchmarks.ingest import PARTITIONS, TTL_MS, Counts, Freshly, send
+from benchmarks.ingest_storing import DESTINATIONS, SEED, SHARDS, reports
 
 HOSTS, HOSTS_QUICK = 10_000, 2_000
 TURNS, TURNS_QUICK = 4, 1

@@ -237,6 +237,29 @@ async def test_an_epoch_that_is_not_on_record_takes_no_true_one_away(
     assert rows.largest_reported_epoch == 99
 
 
+async def test_what_reports_tell_of_other_shards_stands_beside_what_is_known(
+    repository: Repository,
+) -> None:
+    await recorded(repository, {0: 6, 1: 6, 2: 6})
+    for epochs, arrived_ms in (
+        ({}, T0),
+        ({0: 6, 1: 5}, T0 + 1),
+        ({2: 6, 1: 6}, T0 + 2),
+        ({}, T0 + 3),
+    ):
+        await repository.store_batches([batch(epochs=epochs, arrived_ms=arrived_ms)])
+    await repository.store_batches(
+        [batch(epochs={1: 7}, arrived_ms=T0 + 4), batch(epochs={2: 5, 0: 6}, arrived_ms=T0 + 5)]
+    )
+    found = [await member(repository, shard=shard) for shard in range(4)]
+    assert [(each.acknowledged_epoch, each.acknowledged_ms) for each in found] == [
+        (6, T0 + 1),
+        (6, T0 + 2),
+        (6, T0 + 2),
+        (0, 0),
+    ]
+
+
 async def test_an_epoch_acknowledges_when_it_is_told_again_after_it_came(
     repository: Repository,
 ) -> None:

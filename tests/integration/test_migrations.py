@@ -6,6 +6,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
@@ -23,11 +24,18 @@ from tests.support.recorded import reason, round_of
 from worker_sdk.wire.usage import MemberState, UsageBatch, UsageTuple
 
 T0 = 1_800_000_000_000
-TABLES = (
-    *("destination", "member", "acknowledgement", "usage", "lease", "reason"),
+README = Path(__file__).resolve().parents[2] / "migrations" / "README.md"
+LATER = (
     *("history_round", "history_destination", "history_span", "history_detail"),
-    *("reader", "change"),
+    *("reader", "change", "member_epochs"),
 )
+
+
+def grants(role: str) -> list[str]:
+    """Return what the README of the migrations says to grant, to a role of ours."""
+    _, told, _ = README.read_text(encoding="utf-8").split("```")
+    statements = told.removeprefix("sql").strip().removesuffix(";").split(";")
+    return [statement.replace("permit_runtime", role) for statement in statements]
 
 
 def batch(used: int = 5) -> AcceptedBatch:
@@ -38,7 +46,8 @@ def batch(used: int = 5) -> AcceptedBatch:
 
 def at_instant(host: str, ms: int) -> AcceptedBatch:
     entry = UsageTuple("db", ms - 1000, ms, 1, 10, 5, 0, 0, 0)
-    return AcceptedBatch(UsageBatch(host, "i", ms, MemberState.RUNNING, tuples=(entry,)), ms, ms)
+    running = MemberState.RUNNING
+    return AcceptedBatch(UsageBatch(host, "i", ms, running, None, {0: 7}, (entry,)), ms, ms)
 
 
 async def run(dsn: str, *statements: str) -> None:
@@ -63,13 +72,8 @@ async def runtime_dsn(postgres_dsn: str) -> AsyncIterator[str]:
     """A role that may read and write rows of the migrated schema and nothing else."""
     await asyncio.to_thread(migrate, postgres_dsn)
     role, password = f"runtime_{secrets.token_hex(4)}", secrets.token_hex(8)
-    names = ", ".join(f"permit_{table}" for table in TABLES)
-    await run(
-        postgres_dsn,
-        f"CREATE ROLE {role} LOGIN PASSWORD '{password}'",
-        f"GRANT SELECT, INSERT, UPDATE, DELETE ON {names} TO {role}",
-        f"GRANT SELECT ON {VERSION_TABLE} TO {role}",
-    )
+    create = f"CREATE ROLE {role} LOGIN PASSWORD '{password}'"
+    await run(postgres_dsn, create, *grants(role))
     parts = urlsplit(postgres_dsn)
     place = parts.netloc.rpartition("@")[2]
     yield urlunsplit(parts._replace(netloc=f"{role}:{password}@{place}"))
@@ -96,8 +100,7 @@ async def test_a_schema_in_use_is_brought_up_to_date_with_all_that_is_in_it(
     postgres_dsn: str,
 ) -> None:
     await asyncio.to_thread(migrate, postgres_dsn)
-    later = [name for name in TABLES if name.startswith("history")] + ["reader", "change"]
-    tables = ", ".join(f"permit_{name}" for name in later)
+    tables = ", ".join(f"permit_{name}" for name in LATER)
     repository = await PostgresRepository.open(postgres_dsn, pool_size=1)
     try:
         await repository.acquire_leases("a", [0], now_ms=T0, ttl_ms=1000)
@@ -105,6 +108,7 @@ async def test_a_schema_in_use_is_brought_up_to_date_with_all_that_is_in_it(
         await repository.store_batches([batch()])
         await run(
             postgres_dsn,
+            "INSERT INTO permit_acknowledgement VALUES ('h', 'i', 0, 7, 1)",
             "INSERT INTO permit_acknowledgement VALUES ('other', 'i', 0, 8, 1)",
             f"DROP TABLE {tables}",
             "ALTER TABLE permit_acknowledgement DROP COLUMN told_epoch",
@@ -194,8 +198,14 @@ async def test_many_accounts_are_stored_at_once_whether_or_not_they_can_be_copie
         spoiled = [*many, batch(2**63)]
         with pytest.raises(RefusedError):
             await repository.store_batches(spoiled)
+        (lease,) = await repository.acquire_leases("a", [0], now_ms=T0, ttl_ms=1000)
+        await repository.record_epoch(0, lease.number, 7, valid_until_ms=T0, memory=memory_of(1))
         later = [at_instant(f"h{number}", T0 + 1) for number in range(COPY_ROWS)]
         assert (await repository.store_batches(later)).written == COPY_ROWS
+        found = await repository.load_shard(0, ["db"], now_ms=T0 + 1, ttl_ms=1000, keep_ms=1000)
+        assert {member.acknowledged_epoch for member in found.members} == {7}
+        assert {member.acknowledged_ms for member in found.members} == {T0 + 1}
+        assert len(found.members) == len(found.usage) == COPY_ROWS
     finally:
         await repository.close()
 

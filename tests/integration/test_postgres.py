@@ -180,7 +180,7 @@ async def test_two_balancers_storing_many_accounts_in_opposite_orders_make_no_de
         rest = await repository.remove_expired(
             now_ms=T0 + TTL_MS * 3, ttl_ms=TTL_MS, keep_ms=TTL_MS, limit=50_000
         )
-        assert rest == 19_900 + 20_000  # accounts, then members with their acknowledgements
+        assert rest == 19_900 + 20_000  # accounts, then members with what they held
     finally:
         await repository.close()
         await other.close()

@@ -1,23 +1,19 @@
 -- name: create_incoming
 -- Where a large piece is copied to: one connection's, for one transaction. The upserts below read
--- these tables, or what the statements "given_..." put in their place under the same names.
+-- these tables, or what the statements "given_..." put in their place under the same names. Arrays
+-- come as their text, which is sooner written than what the driver makes of lists.
 CREATE TEMPORARY TABLE incoming_member (host text COLLATE "C", instance text COLLATE "C", group_name text,
-    instant_ms bigint, seen_ms bigint, left_ms bigint, spent jsonb) ON COMMIT DROP;
-CREATE TEMPORARY TABLE incoming_acknowledgement (host text COLLATE "C", instance text COLLATE "C",
-    shard integer, epoch bigint, acknowledged_ms bigint, told_epoch bigint) ON COMMIT DROP;
+    instant_ms bigint, seen_ms bigint, left_ms bigint, spent jsonb, shards text, epochs text,
+    acknowledged_ms text, told_epochs text) ON COMMIT DROP;
 CREATE TEMPORARY TABLE incoming_usage (destination text COLLATE "C", from_ms bigint, instant_ms bigint,
     epoch bigint, granted bigint, used bigint, denied bigint, starved_ms bigint, busy_ms bigint,
     host text COLLATE "C", instance text COLLATE "C", seen_ms bigint) ON COMMIT DROP;
 
 -- name: given_member
 -- A small piece: a column an argument.
-WITH incoming_member AS (SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[],
-    $5::bigint[], $6::bigint[], $7::jsonb[]));
-
--- name: given_acknowledgement
--- A small piece: a column an argument.
-WITH incoming_acknowledgement(host, instance, shard, epoch, acknowledged_ms, told_epoch) AS (
-    SELECT * FROM unnest($1::text[], $2::text[], $3::integer[], $4::bigint[], $5::bigint[], $6::bigint[]));
+WITH incoming_member(host, instance, group_name, instant_ms, seen_ms, left_ms, spent, shards, epochs,
+    acknowledged_ms, told_epochs) AS (SELECT * FROM unnest($1::text[], $2::text[], $3::text[],
+    $4::bigint[], $5::bigint[], $6::bigint[], $7::jsonb[], $8::text[], $9::text[], $10::text[], $11::text[]));
 
 -- name: given_usage
 -- A small piece: a column an argument.
@@ -28,7 +24,7 @@ WITH incoming_usage AS (SELECT * FROM unnest($1::text[], $2::bigint[], $3::bigin
 -- name: upsert_member
 -- Keep each member's newest batch; a goodbye is final, and a redelivery never lengthens a life.
 INSERT INTO permit_member AS stored (host, instance, group_name, instant_ms, seen_ms, left_ms, spent)
-SELECT * FROM incoming_member
+SELECT host, instance, group_name, instant_ms, seen_ms, left_ms, spent FROM incoming_member
 ON CONFLICT (host, instance) DO UPDATE
 SET group_name = excluded.group_name, instant_ms = excluded.instant_ms, seen_ms = excluded.seen_ms,
     left_ms = excluded.left_ms, spent = excluded.spent
@@ -38,17 +34,22 @@ WHERE stored.left_ms IS NULL AND (excluded.left_ms IS NOT NULL OR stored.instant
 -- The newest epoch on record of some shards: no larger one that a report names is believed.
 SELECT shard, epoch FROM permit_lease WHERE shard = ANY($1::integer[]);
 
--- name: upsert_acknowledgement
--- Believed is the largest epoch that was on record when its report came, with the instant of its
--- first sight: no false one takes the place of a true one. What was told is kept beside it.
-INSERT INTO permit_acknowledgement AS stored (host, instance, shard, epoch, acknowledged_ms, told_epoch)
-SELECT host, instance, shard, epoch, acknowledged_ms, told_epoch FROM incoming_acknowledgement
-ON CONFLICT (host, instance, shard) DO UPDATE
-SET epoch = greatest(stored.epoch, excluded.epoch),
-    acknowledged_ms = CASE WHEN stored.epoch < excluded.epoch THEN excluded.acknowledged_ms
-        ELSE stored.acknowledged_ms END,
-    told_epoch = greatest(stored.told_epoch, excluded.told_epoch)
-WHERE stored.epoch < excluded.epoch OR stored.told_epoch < excluded.told_epoch;
+-- name: upsert_member_epochs
+-- Believed is, of each shard, the largest epoch that was on record when its report came, with the
+-- instant of its first sight: no false one takes the place of a true one. What was told is kept beside
+-- it. The arrays of a row belong together place by place, in any order.
+INSERT INTO permit_member_epochs AS stored (host, instance, shards, epochs, acknowledged_ms, told_epochs)
+SELECT host, instance, shards::integer[], epochs::bigint[], acknowledged_ms::bigint[], told_epochs::bigint[]
+FROM incoming_member WHERE shards <> '{}'
+ON CONFLICT (host, instance) DO UPDATE
+SET (shards, epochs, acknowledged_ms, told_epochs) = (
+    SELECT array_agg(shard), array_agg(greatest(old.epoch, new.epoch)),
+        array_agg(CASE WHEN old.epoch >= coalesce(new.epoch, 0) THEN old.at_ms ELSE new.at_ms END),
+        array_agg(greatest(old.told, new.told))
+    FROM unnest(stored.shards, stored.epochs, stored.acknowledged_ms, stored.told_epochs)
+            AS old(shard, epoch, at_ms, told)
+        FULL JOIN unnest(excluded.shards, excluded.epochs, excluded.acknowledged_ms, excluded.told_epochs)
+            AS new(shard, epoch, at_ms, told) USING (shard));
 
 -- name: upsert_usage
 -- Write an account only where the stored instant is older; equal instants change nothing.
@@ -80,16 +81,16 @@ GROUP BY destination;
 -- name: load_members
 -- Members younger than the keeping time, with what they acknowledged of one shard.
 SELECT m.host, m.instance, m.group_name, m.instant_ms, m.seen_ms, m.left_ms,
-    coalesce(a.epoch, 0) AS epoch, coalesce(a.acknowledged_ms, 0) AS acknowledged_ms, m.spent
-FROM permit_member m
-LEFT JOIN permit_acknowledgement a
-    ON a.host = m.host AND a.instance = m.instance AND a.shard = $1::integer
+    coalesce(h.epochs[array_position(h.shards, $1::integer)], 0) AS epoch,
+    coalesce(h.acknowledged_ms[array_position(h.shards, $1::integer)], 0) AS acknowledged_ms, m.spent
+FROM permit_member m LEFT JOIN permit_member_epochs h USING (host, instance)
 WHERE $2::bigint - m.seen_ms < $3::bigint;
 
 -- name: largest_reported_epoch
 -- The largest epoch that anybody reported to hold of a shard; none that nobody can have reached.
-SELECT greatest(coalesce(max(epoch), 0), coalesce(max(told_epoch) FILTER (WHERE told_epoch <= $2::bigint), 0))
-FROM permit_acknowledgement WHERE shard = $1::integer;
+SELECT greatest(coalesce(max(epoch), 0), coalesce(max(told) FILTER (WHERE told <= $2::bigint), 0))
+FROM permit_member_epochs, unnest(shards, epochs, told_epochs) AS held(shard, epoch, told)
+WHERE shard = $1::integer;
 
 -- name: known_host
 -- Whether any member under a host name is on record.
@@ -102,7 +103,7 @@ DELETE FROM permit_usage WHERE (destination, host, instance) IN (
     LIMIT $3::integer FOR UPDATE SKIP LOCKED);
 
 -- name: remove_members
--- Members past the keeping time with their acknowledgements, a few at a time; those being written
+-- Members past the keeping time with what they held, a few at a time; those being written
 -- at this moment stay. A writer locks the member first, so nobody waits here for anybody.
 WITH gone AS (
     DELETE FROM permit_member WHERE (host, instance) IN (
@@ -110,8 +111,8 @@ WITH gone AS (
         LIMIT $3::integer FOR UPDATE SKIP LOCKED)
     RETURNING host, instance
 ), forgotten AS (
-    DELETE FROM permit_acknowledgement a USING gone
-    WHERE a.host = gone.host AND a.instance = gone.instance
+    DELETE FROM permit_member_epochs h USING gone
+    WHERE h.host = gone.host AND h.instance = gone.instance
 )
 SELECT count(*) FROM gone;
 

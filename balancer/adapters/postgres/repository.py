@@ -32,6 +32,11 @@ from balancer.ports import (
 COPY_ROWS: Final = 2_000
 """So many rows at once are worth temporary tables and COPY."""
 
+UPSERTS: Final = {"member": ("upsert_member", "upsert_member_epochs"), "usage": ("upsert_usage",)}
+"""What is done with each kind of rows, in this order: it is the order in which rows are locked."""
+
+ALL_UPSERTS: Final = ";\n".join(STATEMENTS[name] for names in UPSERTS.values() for name in names)
+
 Kinds = Mapping[str, rows.Rows]
 
 COMMAND_SECONDS: Final = 30
@@ -82,8 +87,7 @@ class PostgresRepository(PostgresHistory):
         usage, given = rows.usage_rows(batches)
         recorded = await self._recorded_epochs(batches)
         kinds: Kinds = {
-            "member": rows.member_rows(batches),
-            "acknowledgement": rows.acknowledgement_rows(batches, recorded),
+            "member": rows.member_rows(batches, recorded),
             "usage": usage,
         }
         async with translated("store reports"):
@@ -116,27 +120,23 @@ class PostgresRepository(PostgresHistory):
         return None
 
     async def _store(self, kinds: Kinds, *, by_copy: bool) -> int:
-        """Store the kinds of rows in their order; return how many accounts were written."""
-        written = dict.fromkeys(kinds, 0)
+        """Store the kinds of rows; return how many accounts were written."""
+        written = 0
         async with (
             self._pool.acquire(timeout=CONNECT_SECONDS) as connection,
             connection.transaction(),
         ):
             if by_copy:
                 await connection.execute(STATEMENTS["create_incoming"])
-            for kind, found in kinds.items():
-                if not found:
-                    continue
-                upsert = STATEMENTS[f"upsert_{kind}"]
-                if by_copy:
+                for kind, found in kinds.items():
                     await connection.copy_records_to_table(f"incoming_{kind}", records=found)
-                    status = await connection.execute(upsert)
-                else:
-                    given = STATEMENTS[f"given_{kind}"]
-                    arguments = rows.columns(found, len(found[0]))
-                    status = await connection.execute(f"{given}\n{upsert}", *arguments)
-                written[kind] = affected(status)
-        return written["usage"]
+                return affected(await connection.execute(ALL_UPSERTS))
+            for kind in filter(kinds.get, kinds):
+                arguments = rows.columns(kinds[kind], len(kinds[kind][0]))
+                for upsert in UPSERTS[kind]:
+                    statement = f"{STATEMENTS[f'given_{kind}']}\n{STATEMENTS[upsert]}"
+                    written = affected(await connection.execute(statement, *arguments))
+        return written if kinds["usage"] else 0
 
     async def load_shard(
         self, shard: int, destinations: Sequence[str], *, now_ms: int, ttl_ms: int, keep_ms: int

@@ -82,8 +82,13 @@ def _spent_to_json(spent: Mapping[str, tuple[int, int]]) -> str:
     return json.dumps({name: list(account) for name, account in spent.items()})
 
 
-def member_rows(batches: Sequence[AcceptedBatch]) -> Rows:
-    """Return one row a member, sorted; a goodbye wins over whatever else is there."""
+def member_rows(batches: Sequence[AcceptedBatch], recorded: Mapping[int, int]) -> Rows:
+    """Return one row a member, sorted; a goodbye wins over whatever else is there.
+
+    Its last four fields are the texts of arrays, a place a shard: the shards, the epochs believed,
+    the instants of their first sight, and the epochs told. Believed is the largest told of those
+    that are on record, ``recorded`` being the newest by shard; 0 if none is.
+    """
     rows: Rows = []
     for member, theirs in _by_member(batches):
         newest = theirs[0]
@@ -102,35 +107,31 @@ def member_rows(batches: Sequence[AcceptedBatch]) -> Rows:
                 newest.seen_ms,
                 newest.arrived_ms if batch.state is MemberState.LEAVING else None,
                 _spent_to_json(batch.spent) if batch.spent else "{}",
+                *map(_array, _epochs(theirs, recorded)),
             )
         )
     return rows
 
 
-def acknowledgement_rows(batches: Sequence[AcceptedBatch], recorded: Mapping[int, int]) -> Rows:
-    """Return one row a (member, shard), sorted: the epoch believed, its first sight, that told.
+def _array(numbers: Sequence[int]) -> str:
+    return f"{{{str(numbers)[1:-1]}}}"
 
-    Believed is the largest told of those that are on record, ``recorded`` being the newest by
-    shard; 0 if none is.
-    """
-    rows: Rows = []
-    for (host, instance), theirs in _by_member(batches):
-        if len(theirs) == 1:  # as nearly always
-            at_ms = theirs[0].arrived_ms
-            rows += [
-                (host, instance, shard, epoch, at_ms, epoch)
-                if epoch <= recorded.get(shard, 0)
-                else (host, instance, shard, 0, 0, epoch)
-                for shard, epoch in sorted(theirs[0].batch.epochs.items())
-            ]
-            continue
-        told: dict[int, list[tuple[int, int]]] = {}
-        for accepted in theirs:
-            for shard, epoch in accepted.batch.epochs.items():
-                told.setdefault(shard, []).append((epoch, accepted.arrived_ms))
-        for shard in sorted(told):
-            rows.append((host, instance, shard, *_believed(told[shard], recorded.get(shard, 0))))
-    return rows
+
+def _epochs(theirs: Sequence[AcceptedBatch], recorded: Mapping[int, int]) -> Columns:
+    """Return shards, the epochs believed of each, their first sights, and the epochs told."""
+    if len(theirs) == 1:  # as nearly always
+        at_ms, epochs = theirs[0].arrived_ms, theirs[0].batch.epochs
+        told = list(epochs.values())
+        believed = [
+            epoch if epoch <= recorded.get(shard, 0) else 0 for shard, epoch in epochs.items()
+        ]
+        return [list(epochs), believed, [at_ms if epoch else 0 for epoch in believed], told]
+    reported: dict[int, list[tuple[int, int]]] = {}
+    for accepted in theirs:
+        for shard, epoch in accepted.batch.epochs.items():
+            reported.setdefault(shard, []).append((epoch, accepted.arrived_ms))
+    found = [_believed(reported[shard], recorded.get(shard, 0)) for shard in reported]
+    return [list(reported), *columns(found, 3)]
 
 
 def _believed(told: Sequence[tuple[int, int]], recorded: int) -> tuple[int, int, int]:
