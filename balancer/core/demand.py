@@ -22,14 +22,17 @@ SATURATED_PERCENT: Final = 95
 """A member that used so much of its grant is at its limit."""
 
 STARVED_PERCENT: Final = 90
+"""A member that starved for so much of a stretch could not show how much it wants."""
+
 SLACK_PARTS: Final = 4
-"""A member that neither waited nor delivered for this part of a stretch had time to spare."""
+"""A member that neither waited nor delivered for a quarter of a stretch had time to spare."""
 
 GROWTH_PERCENT: Final = 110
-"""Without time to spare for the first time, a member is believed to want so much of enough."""
+"""The first time that a member has no time to spare it is believed to want at most so much of what
+was enough."""
 
 POOL_DIFFERENCE: Final = 1
-"""Numbers of waiters that differ by so much are the same pool: one of it may be at work."""
+"""Numbers of waiters that differ by no more are those of one pool: one of it may be at work."""
 
 SHORTEST_PART: Final = 10
 """A stretch counts as at least this part of a window, so that a short one is not blown up."""
@@ -87,7 +90,7 @@ class Accounts:
     def is_saturated(self) -> Flags:
         """Which members used nearly all that they were granted, and wanted any.
 
-        Who was granted nothing and asked for nothing is idle, not at its limit; a new one may be.
+        One that was granted nothing and asked for nothing is idle; a new one may be at its limit.
         """
         wanted = (self.used > 0) | (self.denied > 0) | (self.starved_ms > 0) | self.is_new
         return np.asarray((self.used * 100 >= SATURATED_PERCENT * self.granted) & wanted)
@@ -111,9 +114,10 @@ class Accounts:
 def demands_with_loans(accounts: Accounts, asked: Ints, last: Ints) -> Ints:
     """Return demands where accounts may be those by which members borrow.
 
-    Such a one begins with a window and ends within it. What came at the window's start must not be
-    blown up to all of it, nor steady work be taken for the part that was seen: it is what was asked
-    for, or what comes of it if it goes on, as far as that was known before.
+    Such an account begins with a window and ends within it. A burst at the window's start must not
+    be extrapolated to the whole window, and steady work must not be taken for the part of it that
+    was seen. So demand is what was asked for, or its extrapolation as far as the demand known
+    before bears it out.
 
     Args:
         accounts: the accounts.
@@ -131,9 +135,9 @@ def demands(accounts: Accounts, even_share_permits: int, enough: Ints) -> Ints:
 
     ``used·window/elapsed + max(denied, x)``, where x extrapolates what a blocking worker would have
     used in the time in which it had to wait: ``used·window/elapsed · starved/max(elapsed - starved,
-    elapsed/4)``, if the member was saturated. Who starved for nine tenths of the time, or
-    starved and was granted nothing, has shown too little: it wants at least the even share, or what
-    is known to be enough.
+    elapsed/4)``, if the member was saturated. A member that starved for nine tenths of the time, or
+    starved and was granted nothing, has shown too little: it is taken to want at least the even
+    share, or what is known to be enough.
 
     A member whose share is just enough waits for the pace of its permits too, and x would take
     that for want. What `enough_after` knows bounds it then.
@@ -171,10 +175,10 @@ def _most_permits(accounts: Accounts, enough: Ints) -> Ints:
 def enough_after(accounts: Accounts, asked: Ints, enough: Ints) -> Ints:
     """Return the demands that members showed when nothing limited them; 0 for not known.
 
-    Whoever left permits unused showed it. It is remembered while the member has time to spare. The
-    first time it has none the number turns negative, the second time it is forgotten: a share one
-    permit short takes all the spare time of a worker that sends one by one, and only if more does
-    not help has its demand outgrown what was enough.
+    A member that left permits unused showed it. The number is remembered while the member has time
+    to spare. The first time it has none the number turns negative, the second time it is forgotten:
+    a share one permit short takes all the spare time of a worker that sends one by one, and only if
+    a larger share does not help has its demand outgrown what was enough.
     """
     limited = np.where(accounts.has_slack, np.abs(enough), np.where(enough > 0, -enough, 0))
     return np.where(accounts.is_saturated, limited, asked).astype(np.int64)

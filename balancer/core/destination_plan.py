@@ -1,7 +1,8 @@
 """One destination planned anew for coming windows: claims, shares, holds, safe points, reasons.
 
-Decides each live member's interval and safe points (rules 8 to 10), and holds for those gone.
-Knows the documents only as promises, and nothing of other destinations.
+Decides each live member's interval and safe points (rules 8 to 10 of docs/explanation/safety.md),
+and holds for members that are gone. Knows the documents only as promises, and nothing of other
+destinations.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ def plan_destination(
     """
     policy = destination.policy
     entries = EntryColumns.of(() if before is None else before.entries)
-    if len(accounts) > DESTINATION_MEMBERS_MAX:
+    if len(accounts) > DESTINATION_MEMBERS_MAX:  # more than readers take: newcomers have to wait
         previous = PreviousLayout.of(rows, entries)
         accounts = accounts.picked(previous.order()[:DESTINATION_MEMBERS_MAX])
         rows = Rows.of(accounts.members)
@@ -209,8 +210,8 @@ def _wishes(
     ).astype(np.int64)
     if policy.lend_points:
         asked = demands_with_loans(accounts, asked, trails.last())
-    # Who has only said hello goes on where it, or one of its host before it, was; of whom nothing
-    # is known yet wants what is common here, at most the even share.
+    # A member that has only said hello is taken to want what it, or its host's member before it,
+    # wanted last; one of which nothing is known, the median of the others, at most the even share.
     asked = np.where(accounts.is_new, np.maximum(asked, trails.last()), asked)
     is_unknown = (accounts.granted == 0) & (trails.rounds == 0)
     reported = np.sort(asked[~is_unknown])
@@ -228,7 +229,7 @@ def _wishes(
     if policy.expect_recurring:
         expected, repeated = trails.history.recurring(count)
         foreseen, has = trails.history.foreseen(count)
-        # Work that was refused will come again: what is foreseen must not stand below it.
+        # Where work was refused it will come again, so that no lower demand is foreseen.
         is_foreseen = has & ((foreseen > asked) | (asked <= rates))
         wanted = np.where(is_foreseen, foreseen, asked)
         usual = np.where(has, 0, trails.history.usual(count))
@@ -297,11 +298,11 @@ def _claims(
 def _safe_points(
     policy: Policy, claims: Claims, division: Division, low_water: Ints, capacity: int
 ) -> Ints:
-    """Return safe points: the least of a part of the share, the low-water mark, the target.
+    """Return safe points: the least of a part of the share, the low-water mark, and the target.
 
-    The target is the max-min division without reservations: what the planner is moving to. More
-    would tie up points that newcomers must get. Where nobody is limited they find enough, and the
-    part is the whole share.
+    The target is the max-min division without reservations, which the planner is moving to. More
+    would tie up points that newcomers must get. Where nobody is limited newcomers find enough, so
+    the whole share counts instead of a part of it.
     """
     budget = POINTS - policy.unplanned_points
     targets, _ = waterfill(zeros(len(claims)), claims.wanted, budget, claims.weight)
@@ -324,7 +325,7 @@ def _line(
     start, end, count = layout.start[order], layout.end[order], zeros(len(names))
     count[: len(order)] = 1
     if len(order) < len(names):
-        # Whoever got nothing stands there too, so that an early round does not take it for new.
+        # Members that got nothing are listed too, else an early round would take them for new.
         without = np.flatnonzero(layout.start == layout.end).tolist()
         members += sorted(names[row] for row in without)
     safe_points = zeros(len(names))

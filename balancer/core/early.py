@@ -1,9 +1,10 @@
 """What an early round may change in a destination's line: newcomers in, leavers' points out.
 
-Decides, by rules 6 and 7, which points are free before the next regular document, and who gets
-them. Everybody's first interval, the capacity and the windows stay as they are. Knows no strategy:
-a newcomer gets its predecessor's interval if one of its host said goodbye, else an even slice;
-what is left tops up those that lack most, or is lent where the policy says so (`lending`).
+Decides, by rules 6 and 7 of docs/explanation/safety.md, which points are free before the next
+regular document, and who gets them. Every member's first interval, the capacity and the windows
+stay as they are. Knows no strategy: a newcomer gets the interval of a member of its host that said
+goodbye, else an even slice; what is left tops up those that lack most, or is lent where the policy
+says so (`lending`).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from worker_sdk.wire.shares import (
 )
 
 LEAST_TOP_UP_PERMITS = 2
-"""A second interval gives at least so many permits, so that points are not cut into dust."""
+"""A second interval gives at least so many permits, so that points are not cut too small."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ def _with_newcomers(
 ) -> DestinationShares:
     slice_points = max(1, POINTS // max(1, newcomers.live_count))
     came: list[Entry] = []
-    # Readers take no longer line; who finds no room waits for a regular round.
+    # Readers take no longer line; a newcomer that finds no room waits for a regular round.
     room = max(0, DESTINATION_MEMBERS_MAX - len(line.entries))
     for host, instance in newcomers.members[:room]:
         inherited = left_by_host.get(host)
@@ -116,8 +117,8 @@ def _with_newcomers(
 def wants_more(terms: Terms, matched: MatchedEntries) -> list[tuple[Member, int]]:
     """Return (member, points lacking) of those whose last account wants more than they have.
 
-    Those that lack most come first. Whoever has a second interval already is left out, and whoever
-    has only said hello.
+    Those that lack most come first. Members that have a second interval already are left out, and
+    so are those that have only said hello.
     """
     capacity, entries = terms.capacity, matched.entries
     if capacity <= 0:

@@ -1,7 +1,7 @@
 """Entries of a line as columns: how a document speaks of a million of them.
 
-Decides nothing; an entry becomes a value only when somebody looks at it. Whoever goes over all of
-them reads the columns: `EntryColumns.of` tells those of any line, whether it was planned or read.
+Decides nothing; an entry becomes a value only when somebody looks at it. Code that goes over all
+of them reads the columns: `EntryColumns.of` gives those of any line, whether planned or read.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class EntryColumns(Sequence[Entry]):
 
     Attributes:
         members: whose row is which.
-        intervals: their intervals.
+        intervals: of each, none, one or several.
         safe_points: of each.
     """
 

@@ -1,7 +1,7 @@
 """What a document must satisfy before it is published; a function an invariant.
 
-Decides whether a document may go out, from the document and those before it alone. Each function
-returns sentences, none if all is well. Knows nothing of how the document came about.
+Decides whether a document may be published, from the document and those before it alone. Each
+function returns a sentence for each fault. Knows nothing of how the document came about.
 """
 
 from __future__ import annotations
@@ -107,7 +107,8 @@ def _contested(
     ours, theirs = EntryColumns.of(new.entries), EntryColumns.of(old.entries)
     ours_of = Rows.of(ours.members).find(theirs.members)
     (start, end, owner), (kept_start, kept_end, keeper) = map(_by_start, (ours, theirs))
-    # What may reach into an interval stands together; mostly it is one, and of the same member.
+    # The old intervals that may overlap a new one are neighbours, from ``first`` to ``last``.
+    # Mostly that is one, of the same member, and there is nothing to look at.
     first = np.searchsorted(np.maximum.accumulate(kept_end), start, side="right")
     last = np.searchsorted(kept_start, end, side="left")
     is_own = np.append(ours_of[keeper], -1)[first] == owner

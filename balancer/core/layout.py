@@ -74,12 +74,12 @@ def lay_out(
     """Return one unbroken interval for each row with points, packed from 0 on.
 
     Args:
-        rows: all of them, in the order wanted.
+        rows: of all members, in the order in which they are to lie.
         points: points of each row.
         capacity: permits a window.
         windows: those that the intervals are for.
         served_window: of each row the last window that gave it a whole permit; those with the
-            smallest are owed longest. Used only where shares are below one permit.
+            smallest have waited longest. Used only where shares are below one permit.
     """
     ordered = points[rows]
     # Not capacity · points >= POINTS: that product may pass 64 bits.
@@ -109,7 +109,11 @@ def _lay_small(
     offset: int,
     plan: tuple[int, range],
 ) -> list[int]:
-    """Lay shares below a permit: where one falls, the first of those owed, else the last."""
+    """Lay shares below a permit one after another.
+
+    Where a whole permit falls on the next place it goes to the member that has waited longest, else
+    the place goes to the one that was served last.
+    """
     start, end = intervals
     capacity, windows = plan
     sizes = points.tolist()
@@ -121,7 +125,7 @@ def _lay_small(
             interval_permits(capacity, offset, offset + sizes[row], window) for window in windows
         ):
             first += 1
-        else:  # no whole permit falls here: whoever was served last can wait
+        else:  # no whole permit falls here
             last -= 1
             row = owed[last]
         start[row], end[row] = offset, offset + sizes[row]

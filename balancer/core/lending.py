@@ -22,10 +22,10 @@ from worker_sdk.wire.distribution import DestinationShares, Member, Terms
 from worker_sdk.wire.shares import Interval, points_for_permits
 
 LOANS_MAX = 7
-"""So many further intervals a member may have."""
+"""A member may have at most so many intervals beside its first."""
 
 SHORTEST_PART = 20
-"""What was asked for is taken to go on like that from this part of a window on."""
+"""A rate is taken over at least this part of a window, so that a first moment is not blown up."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,7 +84,7 @@ def lend(line: DestinationShares, gaps: list[Interval], wants: Wants) -> Destina
     least = points_for_permits(1, line.terms.capacity)
     given: dict[Member, Interval] = {}
     for row in np.argsort(-points, kind="stable").tolist():
-        # Less than a permit is no help: few get one, rather than all a part.
+        # Less than a permit is of no use: rather a permit for a few than a part of one for all.
         wanted = min(max(int(points[row]), least), budget)
         if wanted < least or not wants.at_rate[row]:
             break

@@ -25,9 +25,9 @@ class Lineage:
         base: lines of the newest named one, by destination.
         promises: of all of them, by destination.
 
-    The others count as unread: a put that came too late, or files that a pointer named which was
-    set back. They are never built on, but their windows are not planned again, their points go to
-    nobody else, and their safe points are reserved.
+    The others count as unread: their put came too late, or the pointer that named them was set
+    back. Nothing is built on them, but somebody may have read them; so their windows are not
+    planned again, their points go to nobody else, and their safe points are reserved.
     """
 
     named: Sequence[Document]

@@ -25,7 +25,7 @@ RECENT_ROUNDS: Final = 3
 """The low-water mark is the least of so many demands."""
 
 BUSIEST: Final = 10_000
-"""So many (member, destination) pairs keep the longer history."""
+"""So many pairs of member and destination, those with the highest peaks, keep a longer history."""
 
 _host_of = itemgetter(0)
 

@@ -33,7 +33,7 @@ from balancer.core.usage_columns import UsageColumns, UsageTable
 from worker_sdk.wire.distribution import DestinationShares, Document, Member, Terms
 
 LATEST_ROUNDS = 2
-"""A window much longer than a round is planned so many rounds before it begins."""
+"""A window much longer than a round is planned at most so many rounds before it begins."""
 
 
 @dataclass(slots=True)
@@ -107,7 +107,7 @@ def plan(snapshot: Snapshot, memory: Memory, now_ms: int) -> Plan:
             forget.append(destination.name)
             continue
         if gives and _has_other_window(promises, destination):
-            continue
+            continue  # made again with windows of another length: the old ones end first
         line = _line(work, destination)
         if line is not None:
             lines.append(line)
@@ -139,7 +139,7 @@ def _line(work: _Round, destination: Destination) -> DestinationShares | None:
     """Return the destination's line in the new document, None where it has none yet."""
     before = work.lineage.base.get(destination.name)
     if before is not None and before.terms.window_seconds != destination.window_seconds:
-        before = None  # made again with another length: its windows do not count like these
+        before = None  # made again: windows of another length have other numbers
     if before is not None:
         before = work.lineage.carried(before)
     if work.snapshot.kind is RoundKind.EARLY:
@@ -148,7 +148,7 @@ def _line(work: _Round, destination: Destination) -> DestinationShares | None:
 
 
 def first_window(present: int, until_window: int) -> int:
-    """Return where a regular document begins: behind the last one, at once if none is in force."""
+    """Return where a regular document begins: where the last one ends, at once if it has ended."""
     return present if until_window <= present else max(present + 1, until_window)
 
 
@@ -158,8 +158,8 @@ def _regular_line(
     window_ms = destination.window_seconds * 1000
     round_ms = work.snapshot.round_ms
     present = work.now_ms // window_ms
-    until_window = work.lineage.until_window(destination.name, destination.window_seconds)
-    from_window = first_window(present, until_window)
+    covered_until = work.lineage.until_window(destination.name, destination.window_seconds)
+    from_window = first_window(present, covered_until)
     round_windows = max(1, round_ms // window_ms)
     if from_window > present + round_windows:
         return before  # what is in force reaches far enough
@@ -181,8 +181,8 @@ def _early_line(
     round_ms = work.snapshot.round_ms
     present = work.now_ms // window_ms
     if before is None or before.terms.until_window <= present:
-        last = work.lineage.until_window(destination.name, destination.window_seconds)
-        if work.snapshot.learning or last > present:
+        covered_until = work.lineage.until_window(destination.name, destination.window_seconds)
+        if work.snapshot.learning or covered_until > present:
             return before
         # To the end of the present round: the next regular document follows.
         until_window = max(present + 1, (work.now_ms // round_ms + 1) * round_ms // window_ms)

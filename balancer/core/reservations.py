@@ -1,8 +1,9 @@
 """What earlier documents still promise: the points that must be kept for their holders.
 
-Decides, by rules 7, 8, 10 and 11 of the safety argument, how many permits each member may still
-spend in a window without holding the document now planned, and what interval keeps those safe.
-It reads the documents themselves; it knows no memory, so that losing that cannot overrun anything.
+Decides, by rules 7, 8, 10 and 11 of docs/explanation/safety.md, how many permits each member may
+still spend in a window without holding the document now planned, and how many points keep those
+free. Reads the documents themselves and not the planner's memory, so that losing the memory cannot
+lead to an overrun.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from worker_sdk.wire.shares import POINTS
 _NOTHING: Final = (0, 0)
 
 NO_EPOCH: Final = EPOCH_MAX + 1
-"""Of whom said goodbye: no document is one that it may go by."""
+"""The oldest epoch of a member that said goodbye: it may go by no document any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class Promises:
 
     Attributes:
         epoch: of the document.
-        until_ms: windows that end later are not covered by it any more.
+        until_ms: the promise covers windows that end by then.
         line: the destination's; its safe points are what is promised.
     """
 
@@ -140,7 +141,7 @@ def reserved_permits(
         given = entries.safe_points.astype(kind_for(capacity * POINTS)) * capacity // POINTS
         row_of = live.find(entries.members)
         may_spend = np.flatnonzero((row_of >= 0) & (given > 0))
-        # Most have acknowledged the newest, so that an older document concerns few.
+        # Most members have acknowledged the newest document, so an older one concerns few.
         may_spend = may_spend[oldest_of_row[row_of[may_spend]] <= promised.epoch]
         rows = row_of[may_spend]
         permits[rows] = np.maximum(permits[rows], given[may_spend])

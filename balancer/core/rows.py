@@ -1,8 +1,8 @@
 """Which row of a destination's columns belongs to which member.
 
-Decides nothing. Names are looked up here alone, as seldom as can be: everything else that is done
-to members is done to numbers. Where every worker sends to every destination, the same members
-stand in line after line, and whoever were looked up once are not looked up again.
+Decides nothing. Names are looked up here alone, as seldom as can be; everything else works on
+numbers of rows. Where every worker sends to every destination, line after line has the same
+members, and those that were looked up once are not looked up again.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Rows:
         self._place = place
         row_of_place = np.empty(len(place) + 1, dtype=place.dtype)
         row_of_place[place] = np.arange(len(place))
-        row_of_place[-1] = -1  # where a place of -1 looks
+        row_of_place[-1] = -1  # a place of -1 (not found) indexes the last element
         self._row_of_place = row_of_place
 
     @classmethod
