@@ -20,6 +20,8 @@ from worker_sdk.wire.distribution import Document
 from worker_sdk.wire.limits import EPOCH_MAX
 
 PLAN_NUMERATOR, PLAN_DENOMINATOR = 38, 60
+"""The part of a round after which the regular round runs; reports have arrived by then."""
+
 SHARE_MAX_MS: Final = 2_000
 SHARES_A_ROUND: Final = 30
 SHARE_MIN_MS: Final = 100
@@ -46,8 +48,9 @@ def share_ms(round_ms: int) -> int:
 def largest_epoch_by(now_ms: int) -> int:
     """Return the largest epoch that any shard can have reached, however often it was planned.
 
-    A report of a larger one is a fault of whoever sent it: it acknowledges nothing, and the numbers
-    that are left are not spent on it. This line itself meets the last number after 300 years.
+    A report of a larger one is its sender's fault: it acknowledges nothing, and epochs do not go on
+    from it, so that nobody can use the numbers up. This bound itself reaches the last number after
+    300 years.
     """
     return min(EPOCH_MAX, max(0, now_ms - EPOCHS_BEGAN_MS) // SHARE_MIN_MS)
 
@@ -61,7 +64,19 @@ def plan_at_ms(slot: int, round_ms: int) -> int:
 class Agenda:
     """What is due for one shard; instants are Unix milliseconds.
 
-    ``lends`` is set by whoever knows the shard's policies: it has early rounds now and then.
+    Attributes:
+        round_ms: length of a round.
+        done_slot: the slot (`plan_at_ms`) whose regular round was begun last.
+        early_asked: an early round is wanted.
+        regular_asked: the regular round is wanted at once.
+        early_at_ms: no early round that is wanted runs before.
+        retry_at_ms: nothing runs before, since the last round failed.
+        failures: rounds that failed one after another.
+        uncovered_at_ms: a shard without cover asks for no early round before.
+        lends: whether a policy lends, so that early rounds run unasked; set by whoever knows the
+            shard's policies.
+        lending_at_ms: when the next of those is due.
+        was_early: whether the round begun last was an early one.
     """
 
     round_ms: int
@@ -79,9 +94,9 @@ class Agenda:
     def due(self, now_ms: int) -> RoundKind | None:
         """Return the round to run now, None where none is due.
 
-        An early one goes first: it serves the present window, a regular one the next. But no two go
-        before a regular one that is due, and loans come last: however slow rounds are, regular ones
-        are run.
+        An early round goes first: it serves the present window, a regular one the next. But where a
+        regular one is due no two early ones go before it, and loans come last; so however slow
+        rounds are, regular ones are run.
         """
         if now_ms < self.retry_at_ms:
             return None

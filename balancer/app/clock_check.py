@@ -1,9 +1,9 @@
-"""Whether this machine's clock may be gone by.
+"""Whether this machine's clock is right enough to plan by.
 
 Decides how far it may be from the repository's, which all replicas share. Documents are for windows
-of time: a leader with a clock ten minutes fast would give everybody shares for windows far ahead,
-which nobody could give out anew before they have passed. So it leads nothing and publishes nothing,
-and another one does.
+of time: a leader whose clock is ten minutes fast would give out shares for windows far ahead, and
+until those have passed nobody could give them out anew. So such a replica leads nothing and
+publishes nothing, and another one does.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Which time is gone by: for windows the machine's, unless it steps alone; for reports the shared.
+"""Two clocks: the machine's, which must not step by itself, and one that all replicas share.
 
-Decides which of two times is believed after the machine's clock was set: the old one carried on by
-the clock that never steps, or the new one. Windows depend on it: a replica whose clock is set ten
-minutes ahead by mistake goes on as before. Whose clock is wrong from the start plans nothing
-(`balancer.app.clock_check`), for nobody can know which of two clocks is right; but it may read. The
-lives of reports and their releases are by the clock that all replicas share, so that whoever reads
-them does not matter.
+Windows go by the machine's clock. Decides which of two times is believed after it was set: the old
+one carried on by the clock that never steps, or the new one; so a replica whose clock is set ten
+minutes ahead by mistake goes on as before. One whose clock is wrong from the start plans nothing
+(`balancer.app.clock_check`), since nobody can know which of two clocks is right; but it may read.
+Reports live and release by the shared clock, PostgreSQL's, so that it does not matter which replica
+reads them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 from balancer.ports import Clock
 
 STEP_MS: Final = 1_000
-"""Less than this is what keeping time looks like, and is followed."""
+"""A smaller step is the ordinary keeping of time (NTP), and is followed."""
 
 APART_MS: Final = 5_000
 """Two clocks that differ by no more agree."""
@@ -93,7 +93,7 @@ class SteadyClock:
         shown_ms, believed_ms = self._clock.now_ms(), self.now_ms()
         ahead_ms = max(shown_ms - shared_ms - took_ms, 0) or min(shown_ms - shared_ms, 0)
         if took_ms > APART_MS:
-            return ahead_ms  # the rest may say anything
+            return ahead_ms  # after so long the comparison tells nothing
         has_stepped = believed_ms != shown_ms
         apart_ms = shown_ms - shared_ms
         if abs(apart_ms) <= APART_MS + took_ms:

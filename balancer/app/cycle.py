@@ -1,7 +1,7 @@
 """One round of one shard: snapshot, plan, fence, publish, serve.
 
 Decides the order of steps and what a fault means for the round: whatever goes wrong, what is in
-force stays in force, and nothing is assumed of a put whose outcome is not known: each round reads
+force stays in force. Nothing is assumed of a put whose outcome is not known, since each round reads
 the store anew. Knows no rule of planning, no driver, and not when rounds are due.
 """
 
@@ -53,7 +53,7 @@ class CycleLimits:
     ttl_ms: int
 
     def keep_ms(self, destinations: Iterable[Destination]) -> int:
-        """Return how long a member stays on record: as long as a document may name it."""
+        """Return how long a member stays on record: longer than any document may name it."""
         return 2 * self.ttl_ms + self.longest_valid_ms(destinations)
 
     def longest_valid_ms(self, destinations: Iterable[Destination]) -> int:
@@ -274,7 +274,7 @@ class Cycle:
         rows: ShardRows,
         now_ms: int,
     ) -> None:
-        # Whoever stored it, a report in the repository is one that somebody took in.
+        # A report in the repository shows that ingest works, whichever replica stored it.
         newest_ms = max((member.seen_ms for member in rows.members), default=0)
         heard_ms = max(ingest.last_batch_ms or 0, min(newest_ms, now_ms)) or None
         current = ingest_is_current(

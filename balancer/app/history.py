@@ -1,9 +1,8 @@
 """History: what is kept of each round, and for how long.
 
 Decides which rows a round leaves behind, that keeping them never delays or fails a publish, and
-when they are summed up and removed. The members of a destination are kept where the round planned
-them, and those that an early round gave a first share; what stands as it was leaves nothing.
-Knows no store.
+when they are summed up and removed. Members are kept where a round planned their destination; of an
+early round those whose share it changed. What stays as it was leaves no row. Knows no store.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ _log = logging.getLogger("balancer.history")
 
 @dataclass(frozen=True, slots=True)
 class FinishedRound:
-    """A round of a shard that came to something.
+    """A round of a shard that published, was found broken, or waits.
 
     Attributes:
         shard: its number.
@@ -104,7 +103,7 @@ class RoundHistory:
         """Keep a round; a failure, or waiting for too long, is logged and counted and no more."""
         try:
             async with asyncio.timeout(self._wait_seconds):
-                # Each reason is made when it is looked at: many thousands take their time.
+                # On a thread: each reason is made when it is looked at, many thousands take long.
                 record = await asyncio.to_thread(recorded, finished)
                 await self._repository.store_round(record)
         except (BalancerError, TimeoutError) as error:

@@ -1,7 +1,7 @@
-"""What safety costs: the points kept back in a document, for whom, and until when.
+"""The points that a document holds back for safety: how many, for whom, and until when.
 
-Decides nothing of it: the planner lays the holds. They carry no names, so whom one is for is found
-again in the documents that made the promise. Knows no store.
+The planner decides them. A hold carries no name; this finds whose it is again, from the documents
+that made the promise. Knows no store.
 """
 
 from __future__ import annotations

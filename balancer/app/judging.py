@@ -1,7 +1,7 @@
-"""What of one message is stored, and what is refused for which reason.
+"""What of one message is stored, and what is refused and why.
 
-Decides by the batch as it was decoded and by the times of its arrival. Knows nothing of storing,
-and neither the log nor a driver: decoding is given.
+Decides from the decoded batch and the instants of its arrival. Knows nothing of storing, and
+neither the log nor a driver: the function that decodes is an argument.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from worker_sdk.errors import RejectReason, WireError
 from worker_sdk.wire.usage import DecodedBatch, UsageBatch
 
 FUTURE_MAX_MS: Final = 10_000
+"""An instant further ahead of the trusted clock is set back to it."""
 
 _log = logging.getLogger("balancer.ingest")
 

@@ -1,9 +1,10 @@
 """What replicas tell one another: who came or left, and how far behind each reader is.
 
-Each replica leaves one row with what it reads of the log and how far behind it is, and a number a
-shard that grows with each hello and goodbye read by somebody who does not plan that shard. Decides
-how far behind all readers together are, and when a leader must look. Knows no driver and no rule of
-planning; the board behind it is the repository.
+Each replica keeps one row on the board: which partitions of the log it reads, and how far behind it
+is. Beside that stands a number for each shard; a replica that reads a hello or goodbye for a shard
+that it does not plan raises it, and the shard's leader sees that. Decides how far behind all
+readers together are, and which shards a leader must look at. Knows no driver and no rule of
+planning; the board is a part of the repository.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ SILENT_LOOKS: Final = 4
 SILENT_LEAST_MS: Final = 1_000
 
 FORGET_MS: Final = 3_600_000
-"""Who was not heard of for so long is forgotten: what it left unread is too old to count."""
+"""A replica not heard of for so long is forgotten: what it left unread is too old to count."""
 
 READERS_MAX: Final = 1_000
-"""So many readers, the ones heard of last, are looked at."""
+"""So many readers are looked at, those heard of last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +84,10 @@ def look_ms(round_ms: int) -> int:
 def worst_lag_ms(readers: Sequence[Reader], now_ms: int, *, read_here: Collection[int]) -> int:
     """Return how far behind the other readers are: the worst of those who read something.
 
-    An account ages: who said nothing since may be behind by so much more. It counts until each of
-    its partitions is read by somebody heard of later, so that a reader that died counts as lagging
-    until the group has given them away, and no longer. The asker speaks last, for ``read_here``.
+    An account ages: a reader that has said nothing since may be behind by so much more. It counts
+    until each of its partitions is read by a reader heard of later, so that one that died counts as
+    lagging until the consumer group has given its partitions away, and no longer. The replica that
+    asks counts as heard of last, with ``read_here``.
     """
     worst_ms = 0
     read_later = set(read_here)

@@ -2,12 +2,12 @@
 
 Decides what of a document each host is told, where that lies, and which destinations are rendered
 beforehand: those that somebody asked about lately, by the dates of the documents. Where workers
-read documents from the store nobody asks, and rendering them for a whole fleet each round would
-cost as much as planning; so of what nobody asked about, a host's part is made when it does. Knows
-neither clock nor server.
+read documents from the store nobody asks, and rendering every host's part each round would cost as
+much as planning; for such a destination a host's part is made when the host asks. Knows neither
+clock nor server.
 
-What is rendered lies together in few large texts, since objects of their own would be millions for
-the garbage collector to walk through.
+What is rendered is kept in a few large texts: an object for each host would make millions, which
+the garbage collector would have to walk through.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ UNASKED_MS: Final = 120_000
 so once a round."""
 
 Places = Mapping[str, "int | array[int]"]
-"""Where each host is: a number for one line, several for several. It is that of the line in the
-document, and that of the host in the line, packed."""
+"""Where each host is: a number, or several where it is in several lines. Each packs two: which line
+of the document, and which host of the line."""
 
 
 @dataclass(slots=True)
@@ -54,9 +54,9 @@ class Line:
         head: how every host's row begins.
         nobody: how the row of a host ends that has no entry.
         rows: the entries of each host; None where each has one.
-        ends: how the rows of all hosts end, one after another; None where that is not rendered.
+        ends: how the rows of all hosts end, joined; None where that is not rendered.
         bounds: where in ``ends`` each begins, and the last ends.
-        first: where each entry's intervals begin; None until one is asked for.
+        first: of each entry the first row of its intervals; None until one is asked for.
         asked_ms: when somebody last asked about the destination, or first could, by the dates of
             the documents before.
         asked: whether anybody asked for a row.
@@ -265,7 +265,7 @@ def _rows_of_one(
 ) -> dict[str, list[bytes]] | None:
     """Return what `rows_of` does where every document has the host in the same one destination.
 
-    Nearly every answer is such a one, and whole fleets ask within seconds.
+    Nearly every answer is of this kind, and whole fleets ask within seconds.
     """
     name = ""
     rows: list[bytes] = []

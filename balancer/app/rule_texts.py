@@ -1,7 +1,7 @@
 """The rules that decide shares, in words: why each gave what it gave, and what would change it.
 
-Decides only how a rule is told; the planner decides which one it was. One function a rule, each
-from the numbers of one member.
+Decides only the words; the planner decides which rule it was. One function a rule, from the numbers
+of one member.
 """
 
 from __future__ import annotations

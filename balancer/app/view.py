@@ -3,8 +3,8 @@
 Decides which documents answer for a host, and who is told that an answer has changed. Knows no
 server. Documents are swapped whole, so that a reader sees one state or the next.
 
-What hosts are told by a document is rendered when the document comes, on a thread, for destinations
-that somebody asks about (`balancer.app.rendering`): an answer is joined of such pieces in some
+When a document comes, what it tells each host is rendered on a thread, for destinations that
+somebody asks about (`balancer.app.rendering`); an answer is put together from such pieces in some
 microseconds.
 """
 
@@ -27,7 +27,7 @@ from worker_sdk.wire.shares import POINTS, share_points
 from worker_sdk.wire.strict import dump_json
 
 KEPT_MAX_BYTES: Final = 256 * 1024 * 1024
-"""So much is kept of answers that were made, for who asks again before anything changes."""
+"""At most so much is kept of answers, for hosts that ask again before anything changes."""
 
 KEPT_EXTRA_BYTES: Final = 2560
 """What keeping an answer costs beside its body, at most about: two names are kept with it."""
@@ -76,7 +76,7 @@ class DistributionView:
         before = self._shards.get(shard, NOTHING)
         after, came, left = await asyncio.to_thread(change, documents, before)
         if self._turn_of.get(shard, 0) > turn:
-            return  # what came later was quicker, and stays
+            return  # documents that came later were indexed sooner, and stay
         if self._shards.get(shard, NOTHING) is not before:
             after, came, left = change(documents, self._shards.get(shard, NOTHING))
         self._turn_of[shard] = turn
@@ -148,7 +148,11 @@ class DistributionView:
         return made
 
     def _keep(self, key: tuple[str, str | None], made: Answer) -> None:
-        """Keep an answer for who asks again; the oldest go, a swap makes none go at once."""
+        """Keep an answer for a host that asks again; the oldest are dropped when it is too much.
+
+        Answers of an earlier version are not dropped at once, which would take too long: they are
+        replaced when their host asks again.
+        """
         before = self._kept.pop(key, None)
         if before is not None:
             self._kept_bytes -= len(before.body) + KEPT_EXTRA_BYTES
