@@ -19,9 +19,9 @@ from balancer.commands.common import config_option, json_option, print_json, pri
 from balancer.commands.policy_options import policy_options, policy_parts
 
 if TYPE_CHECKING:
-    from balancer.simulation.demanded import Demanded
+    from balancer.simulation.requirements import Requirements
+    from balancer.simulation.results import Outcome
     from balancer.simulation.scenario import Faults, Scenario
-    from balancer.simulation.views import Outcome
 
 LIST = "list"
 MEMBERS_SHOWN = 10
@@ -36,7 +36,7 @@ class _Wanted:
 
     scenario: Scenario
     description: str
-    demanded: Demanded | None
+    demanded: Requirements | None
     must_be_reached: bool
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from balancer.core.model import Policy
-from balancer.simulation.demands import daily, steps, uneven_parts, wavering
+from balancer.simulation.demand_shapes import daily, steps, uneven_parts, wavering
 from balancer.simulation.scenario import (
     Events,
     Faults,

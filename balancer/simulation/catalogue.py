@@ -24,7 +24,7 @@ from balancer.simulation.builders import (
     WAKES_WINDOW,
     Build,
 )
-from balancer.simulation.demanded import Demanded
+from balancer.simulation.requirements import Requirements
 from balancer.simulation.scenario import Scenario
 from worker_sdk.errors import ConfigurationError
 from worker_sdk.wire.distribution import OnExpiry
@@ -46,7 +46,7 @@ class BuiltIn:
     description: str
     build: Build
     windows: int
-    demanded: Demanded
+    demanded: Requirements
     least_windows: int = 1
 
     def make(self, seed: int, windows: int | None = None) -> Scenario:
@@ -84,21 +84,21 @@ CATALOGUE: Final[Mapping[str, BuiltIn]] = {
         "one host needs 20 % of the capacity, one 80 %: an even split lets 70 % through",
         builders.two_hosts,
         24,
-        Demanded(least_served_over_ideal=1.0, most_zero_windows=0),
+        Requirements(least_served_over_ideal=1.0, most_zero_windows=0),
         least_windows=5,
     ),
     "step": BuiltIn(
         "100 members, capacity 100,000: even demand becomes 5 x 15,000 + 95 x 200 at once",
         builders.step("step", 100_000, Policy()),
         30,
-        Demanded(least_served_over_ideal=0.95, most_zero_windows=0),
+        Requirements(least_served_over_ideal=0.95, most_zero_windows=0),
         least_windows=STEP_WINDOW + 4,
     ),
     "step-scarce": BuiltIn(
         "the same with a capacity of 40,000: max-min to within one permit",
         builders.step("step-scarce", 40_000, NO_RESERVE),
         30,
-        Demanded(
+        Requirements(
             least_served_over_ideal=0.999,
             most_zero_windows=0,
             least_permits={
@@ -112,49 +112,49 @@ CATALOGUE: Final[Mapping[str, BuiltIn]] = {
         builders.waking,
         40,
         # 95 % of 10,000 less the reserve of 1 %, over 51 members.
-        Demanded(most_zero_windows=3, least_permits={"sleeper": 184}),
+        Requirements(most_zero_windows=3, least_permits={"sleeper": 184}),
         least_windows=WAKES_WINDOW + 5,
     ),
     "churn": BuiltIn(
         "800 members at 1.3 x the capacity, 1.5 % leaving and joining a minute, one in ten killed",
         builders.churn("churn", 1.3, 0.1),
         60,
-        Demanded(least_served_over_ideal=0.97),
+        Requirements(least_served_over_ideal=0.97),
         least_windows=15,
     ),
     "churn-at-capacity": BuiltIn(
         "the same with demand equal to the capacity",
         builders.churn("churn-at-capacity", 1.0, 0.1),
         60,
-        Demanded(least_served_over_ideal=0.96),
+        Requirements(least_served_over_ideal=0.96),
         least_windows=15,
     ),
     "churn-killed": BuiltIn(
         "the same at 1.3 x the capacity, every leaver killed",
         builders.churn("churn-killed", 1.3, 1.0),
         60,
-        Demanded(least_served_over_ideal=0.91),
+        Requirements(least_served_over_ideal=0.91),
         least_windows=15,
     ),
     "restart": BuiltIn(
         "all of 800 members at 1.3 x the capacity replaced within ten minutes",
         builders.restart("restart", 1.3),
         25,
-        Demanded(least_served_over_ideal=0.955),
+        Requirements(least_served_over_ideal=0.955),
         least_windows=RESTART_WINDOW + 10,
     ),
     "restart-at-capacity": BuiltIn(
         "the same with demand equal to the capacity",
         builders.restart("restart-at-capacity", 1.0),
         25,
-        Demanded(least_served_over_ideal=0.94),
+        Requirements(least_served_over_ideal=0.94),
         least_windows=RESTART_WINDOW + 10,
     ),
     "outage": BuiltIn(
         "no balancer for 30 minutes at three times the capacity, shares valid for 45 minutes",
         builders.outage("outage", OUTAGE_WINDOWS, Policy(valid_for_seconds=2700)),
         AWAY_WINDOW + OUTAGE_WINDOWS + 1,
-        Demanded(least_served_over_ideal=0.8),
+        Requirements(least_served_over_ideal=0.8),
         least_windows=AWAY_WINDOW + 3,
     ),
     "expiry": BuiltIn(
@@ -165,77 +165,77 @@ CATALOGUE: Final[Mapping[str, BuiltIn]] = {
             Policy(valid_for_seconds=2700, on_expiry=OnExpiry(permille=500, for_ms=600_000)),
         ),
         AWAY_WINDOW + EXPIRED_WINDOWS + 10,
-        Demanded(),
+        Requirements(),
         least_windows=AWAY_WINDOW + 3,
     ),
     "noise": BuiltIn(
         "100 members whose demand wavers by 5 %, below the capacity",
         builders.noise("noise", 0.9),
         40,
-        Demanded(least_served_over_ideal=0.99, most_moved_points=2 * PERCENT_POINTS),
+        Requirements(least_served_over_ideal=0.99, most_moved_points=2 * PERCENT_POINTS),
         least_windows=15,
     ),
     "noise-saturated": BuiltIn(
         "the same above the capacity",
         builders.noise("noise-saturated", 1.2),
         40,
-        Demanded(least_served_over_ideal=0.98, most_moved_points=2 * PERCENT_POINTS),
+        Requirements(least_served_over_ideal=0.98, most_moved_points=2 * PERCENT_POINTS),
         least_windows=15,
     ),
     "hot-set": BuiltIn(
         "25 of 100 members want everything, others each minute: the last minute tells nothing",
         builders.hot_set("hot-set", 60),
         60,
-        Demanded(least_served_over_ideal=0.22),
+        Requirements(least_served_over_ideal=0.22),
         least_windows=10,
     ),
     "hot-set-short-rounds": BuiltIn(
         "the same with windows, rounds and flushes of 10 s",
         builders.hot_set("hot-set-short-rounds", 10),
         120,
-        Demanded(least_served_over_ideal=0.6),
+        Requirements(least_served_over_ideal=0.6),
         least_windows=24,
     ),
     "hot-set-lent": BuiltIn(
         "the same in minutes, where nine tenths are lent within the window",
         builders.hot_set("hot-set-lent", 60, Policy(lend_points=9 * POINTS // 10)),
         30,
-        Demanded(least_served_over_ideal=0.85),
+        Requirements(least_served_over_ideal=0.85),
         least_windows=10,
     ),
     "blocking": BuiltIn(
         "20 members, each a single thread that waits for every permit",
         builders.blocking,
         30,
-        Demanded(least_served_over_ideal=0.95),
+        Requirements(least_served_over_ideal=0.95),
         least_windows=10,
     ),
     "rotation": BuiltIn(
         "50 permits a window over 100 members",
         builders.rotation,
         60,
-        Demanded(least_served_over_ideal=0.95, most_zero_windows=5),
+        Requirements(least_served_over_ideal=0.95, most_zero_windows=5),
         least_windows=10,
     ),
     "late-reports": BuiltIn(
         "reports come two rounds late, demand changes sides once",
         builders.late_reports,
         50,
-        Demanded(least_served_over_ideal=0.98, most_moved_points=2 * PERCENT_POINTS),
+        Requirements(least_served_over_ideal=0.98, most_moved_points=2 * PERCENT_POINTS),
         least_windows=LATE_STEP_WINDOW + 10,
     ),
     "capacity-change": BuiltIn(
         "the capacity falls, rises, is 0 for five minutes and comes back",
         builders.capacity_change,
         45,
-        Demanded(least_served_over_ideal=0.9),
+        Requirements(least_served_over_ideal=0.9),
         least_windows=40,
     ),
     "day": BuiltIn(
         "800 members over a day of 1,440 windows, each with its own hour of most work",
         builders.day,
         DAY_WINDOWS,
-        Demanded(least_served_over_ideal=0.93),
+        Requirements(least_served_over_ideal=0.93),
         least_windows=10,
     ),
 }

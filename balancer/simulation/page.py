@@ -22,7 +22,7 @@ from balancer.simulation.plots import (
     stretches,
 )
 from balancer.simulation.report import most_in_need
-from balancer.simulation.views import Outcome
+from balancer.simulation.results import Outcome
 from worker_sdk.wire.shares import POINTS
 
 MEMBERS_SHOWN: Final = 10

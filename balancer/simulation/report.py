@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import heapq
 
-from balancer.simulation.demanded import Demanded, broken_safety, unmet
 from balancer.simulation.outcome import Figures, HostAccount, summary
+from balancer.simulation.requirements import Requirements, broken_safety, unmet
+from balancer.simulation.results import Outcome
 from balancer.simulation.scenario import Scenario
-from balancer.simulation.views import Outcome
 
 
 def report(
-    scenario: Scenario, outcome: Outcome, *, seed: int, demanded: Demanded | None = None
+    scenario: Scenario, outcome: Outcome, *, seed: int, demanded: Requirements | None = None
 ) -> dict[str, object]:
     """Return the summary of a run.
 

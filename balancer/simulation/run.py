@@ -28,9 +28,9 @@ from balancer.app.agenda import plan_at_ms
 from balancer.core.model import RoundKind
 from balancer.simulation.even_split import EvenSplit
 from balancer.simulation.outcome import Figures, HostAccount
+from balancer.simulation.results import Outcome, WindowView
 from balancer.simulation.scenario import MemberPlan, Scenario, TimetableKind
 from balancer.simulation.service import SimulatedBalancer
-from balancer.simulation.views import Outcome, WindowView
 from balancer.simulation.worker import SimulatedWorker
 from worker_sdk.runtime.timetable import make_timetable
 from worker_sdk.wire.distribution import Member

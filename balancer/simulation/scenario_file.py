@@ -22,8 +22,8 @@ from typing import Any, Final, TypeVar, Union, get_args, get_origin, get_type_hi
 
 from balancer.core.model import Policy
 from balancer.errors import PolicyError
-from balancer.simulation.demanded import Demanded
-from balancer.simulation.demands import steps, wavering
+from balancer.simulation.demand_shapes import steps, wavering
+from balancer.simulation.requirements import Requirements
 from balancer.simulation.scenario import (
     Demand,
     Events,
@@ -120,7 +120,7 @@ class _Table:
         )
 
 
-def read_scenario(path: Path, *, seed: int = 1) -> tuple[Scenario, Demanded]:
+def read_scenario(path: Path, *, seed: int = 1) -> tuple[Scenario, Requirements]:
     """Read a scenario and what it demands.
 
     Args:
@@ -142,7 +142,7 @@ def read_scenario(path: Path, *, seed: int = 1) -> tuple[Scenario, Demanded]:
         raise ConfigurationError(f"--file {path}: {error}") from error
 
 
-def _scenario(path: Path, values: dict[str, Any], seed: int) -> tuple[Scenario, Demanded]:
+def _scenario(path: Path, values: dict[str, Any], seed: int) -> tuple[Scenario, Requirements]:
     top = _Table("the file", values, TOP)
     if "capacity" not in top:
         raise ConfigurationError("capacity is missing, for example capacity = 1000")
@@ -244,14 +244,14 @@ def _events(values: object) -> Events:
     )
 
 
-def _demanded(values: object) -> Demanded:
-    known = tuple(field.name for field in fields(Demanded))
+def _demanded(values: object) -> Requirements:
+    known = tuple(field.name for field in fields(Requirements))
     table = _Table("[demanded]", values, known)
     hosts = table.values.get("least_permits", {})
     if not isinstance(hosts, dict) or any(type(least) is not int for least in hosts.values()):
         raise table.fault("least_permits", "a table of hosts and permits")
     has = table.__contains__
-    return Demanded(
+    return Requirements(
         least_served_over_ideal=table.number("least_served_over_ideal", 0.0)
         if has("least_served_over_ideal")
         else None,

@@ -12,7 +12,7 @@ from typing import Final
 
 from balancer.core.model import Policy
 from balancer.simulation import builders
-from balancer.simulation.demands import steps
+from balancer.simulation.demand_shapes import steps
 from balancer.simulation.scenario import MemberPlan, Scenario, constant, series
 from balancer.simulation.traces import parse_capacity, read_trace
 

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from balancer.core.model import Policy
-from balancer.simulation.demanded import broken_safety
+from balancer.simulation.requirements import broken_safety
 from balancer.simulation.run import Simulation
 from balancer.simulation.scenario import (
     Events,

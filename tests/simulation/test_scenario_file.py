@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from balancer.core.model import Strategy
-from balancer.simulation.demanded import Demanded
+from balancer.simulation.requirements import Requirements
 from balancer.simulation.scenario import Scenario, Style, TimetableKind
 from balancer.simulation.scenario_file import read_scenario
 from worker_sdk.errors import ConfigurationError
@@ -61,7 +61,7 @@ work_ms = 5
 """
 
 
-def read(tmp_path: Path, text: str, seed: int = 1) -> tuple[Scenario, Demanded]:
+def read(tmp_path: Path, text: str, seed: int = 1) -> tuple[Scenario, Requirements]:
     file = tmp_path / "scenario.toml"
     file.write_text(text, encoding="utf-8")
     return read_scenario(file, seed=seed)
@@ -101,7 +101,7 @@ def test_noise_is_the_seeds(tmp_path: Path) -> None:
 def test_what_is_left_out_has_its_default(tmp_path: Path) -> None:
     scenario, demanded = read(tmp_path, 'capacity = 5\n[[members]]\nhost = "a"\ndemand = 1\n')
     assert (scenario.name, scenario.windows, scenario.window_seconds) == ("scenario", 60, 60)
-    assert demanded == Demanded(most_worst_window=None)
+    assert demanded == Requirements(most_worst_window=None)
 
 
 def test_members_may_come_from_a_trace_beside_the_file(tmp_path: Path) -> None:

@@ -9,8 +9,9 @@ import pytest
 from balancer.core.model import Policy
 from balancer.simulation.builders import AWAY_WINDOW, outage
 from balancer.simulation.catalogue import CATALOGUE, scenario_named
-from balancer.simulation.demanded import Demanded, broken_safety, unmet
 from balancer.simulation.outcome import summary
+from balancer.simulation.requirements import Requirements, broken_safety, unmet
+from balancer.simulation.results import Outcome
 from balancer.simulation.run import Simulation
 from balancer.simulation.scenario import (
     Events,
@@ -21,7 +22,6 @@ from balancer.simulation.scenario import (
     TimetableKind,
     constant,
 )
-from balancer.simulation.views import Outcome
 from worker_sdk.errors import ConfigurationError
 from worker_sdk.wire.distribution import OnExpiry
 
@@ -229,7 +229,7 @@ def test_more_than_a_bound_is_told_window_by_window() -> None:
 def test_every_demand_that_is_missed_is_told() -> None:
     scenario = Scenario("tiny", 40, 3, (MemberPlan("host", constant(50)),))
     outcome = run(scenario)
-    demanded = Demanded(
+    demanded = Requirements(
         least_served_over_ideal=1.0,
         most_worst_window=0.5,
         most_moved_points=-1,

@@ -14,7 +14,7 @@ from pydantic_core import PydanticUndefined
 from balancer.app.catalogue import CATALOGUE, Metric
 from balancer.settings import EXAMPLES, PREFIX, Settings
 from balancer.simulation.catalogue import CATALOGUE as SCENARIOS
-from balancer.simulation.demanded import Demanded
+from balancer.simulation.requirements import Requirements
 from worker_sdk.metrics import CATALOGUE as WORKER_CATALOGUE
 from worker_sdk.metrics import Measure
 from worker_sdk.wire.shares import POINTS
@@ -122,7 +122,7 @@ def scenarios_page() -> str:
     )
 
 
-def _demands(demanded: Demanded) -> str:
+def _demands(demanded: Requirements) -> str:
     found = []
     if demanded.least_served_over_ideal is not None:
         found.append(f"at least {demanded.least_served_over_ideal:.1%} of what is possible")

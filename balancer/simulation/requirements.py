@@ -1,4 +1,4 @@
-"""What is demanded of a run, and whether it was reached.
+"""What a run must reach, and whether it did.
 
 Decides nothing about how a run goes. A run is safe if no window passed its bound and no plan broke
 an invariant; that is demanded of every one and stands here too.
@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 
 from balancer.errors import PolicyError
 from balancer.simulation.outcome import summary
+from balancer.simulation.results import Outcome
 from balancer.simulation.scenario import Scenario
-from balancer.simulation.views import Outcome
 from worker_sdk.wire.shares import POINTS
 
 SENTENCES_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Demanded:
+class Requirements:
     """What a scenario's figures must reach; what is None is not asked.
 
     All but the fullest window counts from the scenario's `measured_from_window` on, or, where the
@@ -61,7 +61,7 @@ def broken_safety(outcome: Outcome) -> list[str]:
     return over[:SENTENCES_MAX] + broken[:SENTENCES_MAX]
 
 
-def unmet(demanded: Demanded, scenario: Scenario, outcome: Outcome) -> list[str]:
+def unmet(demanded: Requirements, scenario: Scenario, outcome: Outcome) -> list[str]:
     """Return a sentence for each demand that a finished run does not meet."""
     first = scenario.measured_from_window
     result = summary(outcome.figures, keeps_backlog=scenario.keeps_backlog, from_window=first)
