@@ -23,9 +23,9 @@ from typing import Final
 import aiohttp
 
 from balancer.demo import tally
-from balancer.demo.crew import Process
 from balancer.demo.demand import End, Scenario
-from balancer.demo.seats import Seat
+from balancer.demo.hosts import DemoHost
+from balancer.demo.processes import Process
 from balancer.demo.table import Frame, HostRow
 from balancer.demo.worker import WorkerPlan
 from balancer.embedded import EmbeddedStack
@@ -59,7 +59,7 @@ class Run:
         self._scenario = scenario
         self._options = options
         self._stack = stack
-        self._seats = [Seat(plan) for plan in scenario.hosts]
+        self._hosts = [DemoHost(plan) for plan in scenario.hosts]
         self._notes: list[str] = []
         self._observed = tally.Observed()
         self._first_window = 0
@@ -214,7 +214,9 @@ class Run:
         shown = -1
         while True:
             window = int(time.time() // self._options.window_seconds) - self._first_window
-            await self._seat_hosts(max(window, 0), directory, destination_url, balancer_url)
+            await self._start_and_end_hosts(
+                max(window, 0), directory, destination_url, balancer_url
+            )
             if window > shown and window >= 1:
                 shown = window
                 await self._count(session, destination_url)
@@ -224,43 +226,43 @@ class Run:
                 return
             await asyncio.sleep(STEP_SECONDS)
 
-    async def _seat_hosts(
+    async def _start_and_end_hosts(
         self, window: int, directory: Path, destination_url: str, balancer_url: str
     ) -> None:
-        for seat in self._seats:
-            plan = seat.plan
-            if seat.process is None and not seat.ended and plan.lives_in(window):
-                seat.process = self._worker(seat, directory, destination_url, balancer_url)
+        for host in self._hosts:
+            plan = host.plan
+            if host.process is None and not host.ended and plan.lives_in(window):
+                host.process = self._worker(host, directory, destination_url, balancer_url)
                 if window > 0:
                     self._note(f"{plan.host} joins")
-                await seat.process.start()
+                await host.process.start()
             over = plan.ends_at is not None and window >= plan.ends_at
-            if seat.process is not None and over and not seat.ended:
-                seat.ended = True
+            if host.process is not None and over and not host.ended:
+                host.ended = True
                 killed = plan.end is End.KILLED
                 self._note(f"{plan.host} is killed" if killed else f"{plan.host} leaves")
-                await seat.process.stop(number=signal.SIGKILL if killed else signal.SIGTERM)
+                await host.process.stop(number=signal.SIGKILL if killed else signal.SIGTERM)
 
     def _worker(
-        self, seat: Seat, directory: Path, destination_url: str, balancer_url: str
+        self, host: DemoHost, directory: Path, destination_url: str, balancer_url: str
     ) -> Process:
         environment = self._environment()
         from_s3 = f"s3://{self._stack.s3.bucket}"
         plan = WorkerPlan(
-            host=seat.plan.host,
-            style=seat.plan.style.value,
+            host=host.plan.host,
+            style=host.plan.style.value,
             destination=DESTINATION,
             destination_url=destination_url,
             kafka=self._stack.kafka.bootstrap_servers,
-            distribution=balancer_url if seat.plan.source == "http" else from_s3,
+            distribution=balancer_url if host.plan.source == "http" else from_s3,
             s3_endpoint_url=self._stack.s3.endpoint_url,
             window_seconds=self._options.window_seconds,
             first_window=self._first_window,
-            demand=seat.plan.demand,
+            demand=host.plan.demand,
             keeps_backlog=self._scenario.keeps_backlog,
         )
         arguments = ["balancer.demo.worker", plan.to_json()]
-        return self._process(seat.plan.host, arguments, directory, environment, seat.take_line)
+        return self._process(host.plan.host, arguments, directory, environment, host.take_line)
 
     @asynccontextmanager
     async def _watch_parts(self) -> AsyncIterator[None]:
@@ -312,19 +314,19 @@ class Run:
 
     def _frame(self, window: int) -> Frame:
         rows = []
-        for seat in self._seats:
-            if not seat.plan.lives_in(window):
+        for host in self._hosts:
+            if not host.plan.lives_in(window):
                 continue
             rows.append(
                 HostRow(
-                    host=seat.plan.host,
-                    style=seat.plan.style.value,
-                    mode=str(seat.account.get("mode", "starting")),
-                    share_points=seat.number("share_points"),
-                    wanted=seat.plan.demand[window],
-                    used=seat.delivered().get(self._first_window + window, 0),
-                    waiting=seat.number("waiting"),
-                    denied=seat.number("denied"),
+                    host=host.plan.host,
+                    style=host.plan.style.value,
+                    mode=str(host.account.get("mode", "starting")),
+                    share_points=host.number("share_points"),
+                    wanted=host.plan.demand[window],
+                    used=host.delivered().get(self._first_window + window, 0),
+                    waiting=host.number("waiting"),
+                    denied=host.number("denied"),
                 )
             )
         return Frame(
@@ -340,7 +342,7 @@ class Run:
         )
 
     async def _stop_all(self) -> None:
-        workers = [seat.process for seat in self._seats if seat.process is not None]
+        workers = [host.process for host in self._hosts if host.process is not None]
         await asyncio.gather(*(process.stop() for process in workers))
         for process in reversed(self._services):
             await process.stop()
@@ -351,9 +353,9 @@ class Run:
             for window, count in self._observed.arrived.items()
             if window < self._scenario.windows
         }
-        for seat in self._seats:
-            self._observed.zero_windows[seat.plan.host] = seat.longest_zero(self._first_window)
-            self._observed.first_permit_seconds.extend(seat.first_permits.values())
+        for host in self._hosts:
+            self._observed.zero_windows[host.plan.host] = host.longest_zero(self._first_window)
+            self._observed.first_permit_seconds.extend(host.first_permits.values())
         self._observed.share_sum_points = self._observed.share_sum_points or POINTS
         result = tally.summary(self._scenario, self._observed)
         result["even_split"] = tally.summary(self._scenario, self._split)

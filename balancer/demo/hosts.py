@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 
-from balancer.demo.crew import Process
 from balancer.demo.demand import HostPlan
+from balancer.demo.processes import Process
 
 
 @dataclass(slots=True)
-class Seat:
+class DemoHost:
     """A host of the scenario and the newest account of its process."""
 
     plan: HostPlan
