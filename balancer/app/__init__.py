@@ -1,1 +1,1 @@
-"""app part of the balancer."""
+"""What the balancer does, step by step, through ports; no driver is known here."""
