@@ -21,16 +21,17 @@ from balancer.core.learning import Learning
 from balancer.ports import Clock, LeaseRecord, Metrics, Repository
 
 KEEP_MS: Final = 600_000
-"""Who got back what it had handed over keeps all for so long: somebody counts who leads nothing."""
+"""A replica that got back what it had handed over keeps all its shards for so long: one of those that
+count as live does not lead."""
 
 LOOK_FOR_LEASES_MS: Final = 1_000
-"""How often somebody looks for leases who may lead more shards than it does."""
+"""How often a replica that may lead more shards looks for free leases."""
 
 _log = logging.getLogger("balancer.leadership")
 
 
 @dataclass(slots=True)
-class Held:
+class LedShard:
     """A shard led by this process; ``deadline_ms`` is on the clock that never steps."""
 
     state: ShardState
@@ -44,11 +45,11 @@ def part_of(shards: int, replicas: int) -> int:
     return -(-shards // max(1, replicas))
 
 
-def to_hand_over(held: Mapping[int, Held], most: int, now_ms: int, round_ms: int) -> list[int]:
-    """Return which shards of too many can be given up now: whoever takes them misses no round.
+def to_hand_over(held: Mapping[int, LedShard], most: int, now_ms: int, round_ms: int) -> list[int]:
+    """Return which shards of too many can be given up now, so that no round of theirs is missed.
 
-    Their next round (of loans apart, which come all the time) is half a round away or further, and
-    none of theirs is under way. Those that have most time come first.
+    None of their rounds is under way, and the next one (loans apart, whose rounds run all the time)
+    is at least half a round away. Those that have most time come first.
     """
     left_ms = {
         shard: entry.agenda.next_ms(now_ms, with_loans=False) - now_ms
@@ -77,7 +78,7 @@ class Leadership:
         limits: CycleLimits,
         on_lost: Callable[[int], None],
     ) -> None:
-        self.held: dict[int, Held] = {}
+        self.held: dict[int, LedShard] = {}
         self._repository = repository
         self._on_lost = on_lost
         self._clock = clock
@@ -89,7 +90,7 @@ class Leadership:
         self._given_up: dict[int, int] = {}
         self._keep_until_ms = 0
 
-    def leads(self, held: Held) -> bool:
+    def leads(self, held: LedShard) -> bool:
         """Say whether this process still leads a shard, by a clock that never steps."""
         return (
             self.held.get(held.state.shard) is held
@@ -172,5 +173,5 @@ class Leadership:
             self._keep_until_ms = asked_ms + KEEP_MS
         agenda = Agenda(self._limits.round_ms)
         agenda.ask_early()
-        self.held[record.shard] = Held(ShardState.of(record), agenda, deadline_ms)
+        self.held[record.shard] = LedShard(ShardState.of(record), agenda, deadline_ms)
         return True

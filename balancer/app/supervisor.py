@@ -20,7 +20,7 @@ from balancer.app.clocks import SteadyClock
 from balancer.app.cycle import Cycle, CycleLimits
 from balancer.app.history import RoundHistory
 from balancer.app.ingest import Ingest
-from balancer.app.leadership import Held, Leadership
+from balancer.app.leadership import Leadership, LedShard
 from balancer.app.peers import Board, Peers
 from balancer.app.view import DistributionView
 from balancer.core.learning import IngestView
@@ -258,13 +258,13 @@ class Supervisor:
             async with asyncio.timeout(max(0.0, (next_ms - now_ms) / 1000)):
                 await self._wake.wait()
 
-    def _mind(self, held: Held, now_ms: int) -> None:
+    def _mind(self, held: LedShard, now_ms: int) -> None:
         mine = self._of_shard.get(held.state.shard, [])
         documents = self._view.documents_of(held.state.shard)
         held.agenda.ensure_cover(now_ms, covered=covers_present(documents, mine, now_ms))
         held.agenda.lends = any(known.policy.lend_points for known in mine)
 
-    async def _run_round(self, held: Held, kind: RoundKind) -> None:
+    async def _run_round(self, held: LedShard, kind: RoundKind) -> None:
         agenda, shard = held.agenda, held.state.shard
         agenda.begin(kind, self._clock.now_ms())
         try:
@@ -291,7 +291,7 @@ class Supervisor:
             held.running = False
             self._wake.set()
 
-    def _note_crash(self, held: Held, kind: RoundKind) -> None:
+    def _note_crash(self, held: LedShard, kind: RoundKind) -> None:
         held.agenda.fail(kind, self._clock.now_ms())
         self._metrics.count(catalogue.ROUNDS, 1, {"outcome": "crashed"})
         _log.exception(

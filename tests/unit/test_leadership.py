@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from balancer.app.cycle import CycleLimits
-from balancer.app.leadership import Held, Leadership, part_of, to_hand_over
+from balancer.app.leadership import Leadership, LedShard, part_of, to_hand_over
 from balancer.app.peers import BoardState, Reader
 from balancer.errors import UnavailableError
 from tests.support.fakes_repository import FakeRepository
@@ -154,7 +154,7 @@ async def test_a_shard_with_somebody_newly_come_is_not_handed_over_before_that_i
     first = fleet.join()
     await first.renew(1)
     first.plan()
-    asked: Held = first.leadership.held[3]
+    asked: LedShard = first.leadership.held[3]
     asked.agenda.ask_early()
     assert 3 not in to_hand_over(first.leadership.held, 0, fleet.time.ms, ROUND_MS)
 
