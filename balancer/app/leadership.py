@@ -21,8 +21,8 @@ from balancer.core.learning import Learning
 from balancer.ports import Clock, LeaseRecord, Metrics, Repository
 
 KEEP_MS: Final = 600_000
-"""A replica that got back what it had handed over keeps all its shards for so long: one of those that
-count as live does not lead."""
+"""A replica that gets back what it has handed over keeps all its shards for so long: one of those
+that count as live does not lead."""
 
 LOOK_FOR_LEASES_MS: Final = 1_000
 """How often a replica that may lead more shards looks for free leases."""
