@@ -14,14 +14,7 @@ from balancer.adapters.postgres.repository import PostgresRepository
 from balancer.adapters.postgres.schema import migrate
 from balancer.app.agenda import largest_epoch_by
 from balancer.core.memory import Memory
-from balancer.core.model import (
-    Destination,
-    MemberRecord,
-    Policy,
-    Strategy,
-    Usage,
-    WeightRule,
-)
+from balancer.core.model import Destination, MemberRecord, Policy, Strategy, Usage, WeightRule
 from balancer.errors import ConflictError
 from balancer.ports import AcceptedBatch, Repository, StoredCounts
 from tests.support.fakes_repository import FakeRepository
