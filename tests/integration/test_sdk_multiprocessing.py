@@ -1,4 +1,4 @@
-"""The SDK in multiprocessing's children, however they come to be, on a real Kafka."""
+"""The SDK in children, however they come to be, on a real Kafka."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from aiokafka.errors import TopicAlreadyExistsError
 
 from balancer.embedded import KafkaServer
-from tests.integration.test_sdk_processes import PROCESS_SECONDS, ROOT, batches
+from tests.integration.test_sdk_processes import PROCESS_SECONDS, ROOT, batches, run
 from tests.support.real_clients import create_topic
 from worker_sdk.wire.usage import USAGE_TOPIC, MemberState
 
@@ -107,3 +107,36 @@ def test_each_child_reports_its_own_and_says_goodbye(
     assert sum(by_child[:-2]) == 6
     leavers = {batch.instance for batch in found if batch.state is MemberState.LEAVING}
     assert leavers == set(denied)
+
+
+def test_a_fork_that_bypasses_the_hooks_is_noticed_at_the_first_use(
+    broker: KafkaServer, fresh_name: Callable[[str], str]
+) -> None:
+    done = run(
+        """
+        import ctypes
+        client.start()
+        until(lambda: client.state.flushes_delivered)
+        before = client.state.instance
+        for _ in range(5):
+            pid = ctypes.PyDLL(None).fork()
+            if pid == 0:
+                a.try_acquire(1)
+                os._exit(0 if client.state.instance != before else 9)
+            try:
+                wait_for(pid, 5)
+            except AssertionError:
+                # Python's own lock, which no hook made anew, if a thread woke at that moment.
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+            else:
+                break
+        else:
+            sys.exit("all of them stand still")
+        assert client.state.instance == before
+        sys.exit(client.close(timeout=10))
+        """,
+        broker.bootstrap_servers,
+        fresh_name("host"),
+    )
+    assert (done.returncode, done.stderr) == (0, "")
