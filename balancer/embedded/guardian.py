@@ -25,6 +25,7 @@ from pathlib import Path
 POLL_SECONDS = 0.02
 ORDERLY_END_SECONDS = 3.0
 FORCED_END_SECONDS = 10.0
+STOP_SECONDS = 5.0
 DEBRIS = "debris"
 
 
@@ -68,6 +69,29 @@ def signal_inside(directory: str, number: int) -> int:
             os.kill(pid, number)
             sent += 1
     return sent
+
+
+def wait_until_stopped(directory: str, timeout_seconds: float) -> bool:
+    """Waits until no process in ``directory`` runs, after SIGSTOP; says whether that came true.
+
+    A signal counts as sent before any thread has stopped, and on a busy machine a server may still
+    answer what it is asked in that moment.
+    """
+    deadline = time.monotonic() + timeout_seconds
+    while not all(_is_stopped(pid) for pid in processes_inside(directory)):
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(POLL_SECONDS / 10)
+    return True
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether all threads of a process have stopped, or it has ended."""
+    try:
+        threads = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+    except OSError:
+        return True
+    return all(thread.rpartition(")")[2].split()[0] in "Tt" for thread in threads)
 
 
 def wait_until_empty(directory: str, timeout_seconds: float) -> bool:

@@ -148,6 +148,7 @@ class ServerPart(ABC):
     def pause(self) -> None:
         """Stops the server's processes in their tracks (SIGSTOP): connections hang."""
         guardian.signal_inside(str(self.home), signal.SIGSTOP)
+        guardian.wait_until_stopped(str(self.home), guardian.STOP_SECONDS)
 
     def resume(self) -> None:
         """Lets a paused server go on."""
