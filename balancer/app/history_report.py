@@ -225,7 +225,7 @@ def _record_lines(record: DestinationRecord) -> list[str]:
         f"used {record.used_permits:,}, refused {record.denied_permits:,}; {level}"
     )
     points = (
-        f"  points    given {_percent(record.given_points)}, held for who may still spend "
+        f"  points    given {_percent(record.given_points)}, held back for safety "
         f"{_percent(record.held_points)}, free {_percent(record.free_points)}"
     )
     lines = [
@@ -236,7 +236,7 @@ def _record_lines(record: DestinationRecord) -> list[str]:
     ]
     if record.shadow_moved_points is not None:
         moved = _percent(record.shadow_moved_points)
-        lines.append(f"  shadow    it would give {moved} to others than have it")
+        lines.append(f"  shadow    it would give {moved} to other members")
     return lines
 
 
