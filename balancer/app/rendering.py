@@ -38,7 +38,7 @@ UNASKED_MS: Final = 120_000
 """A destination that nobody asked about for so long is not rendered beforehand; workers that ask do
 so once a round."""
 
-Places = Mapping[str, "int | array[int]"]
+HostPlaces = Mapping[str, "int | array[int]"]
 """Where each host is: a number, or several where it is in several lines. Each packs two: which line
 of the document, and which host of the line."""
 
@@ -121,7 +121,7 @@ class Indexed:
     document: Document
     lines: Sequence[Line]
     numbers: Mapping[str, int]
-    places: Places
+    places: HostPlaces
 
     def ends(self, host: str) -> dict[str, bytes]:
         """Return how a host's rows end, by destination."""
@@ -168,7 +168,7 @@ def index_document(
 
 def _placed(
     of_lines: Iterable[Sequence[Member]],
-) -> tuple[Places, list[Sequence[Sequence[int]] | None]]:
+) -> tuple[HostPlaces, list[Sequence[Sequence[int]] | None]]:
     """Return the places of hosts, and of each line the entries of each host."""
     places: dict[str, int | array[int]] = {}
     rows: list[Sequence[Sequence[int]] | None] = []

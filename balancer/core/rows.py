@@ -20,7 +20,7 @@ _REMEMBERED: Final = 8
 """So many look-ups are remembered: a destination's trails, and its line in each document."""
 
 
-class Places:
+class MemberIndex:
     """The places of some members in a list of them, and what was asked of them lately."""
 
     def __init__(self, members: Sequence[Member]) -> None:
@@ -53,10 +53,10 @@ class Rows:
         members: whose row is which.
     """
 
-    def __init__(self, members: Sequence[Member], places: Places, place: Ints) -> None:
+    def __init__(self, members: Sequence[Member], index: MemberIndex, place: Ints) -> None:
         """Take members, their places in a list, and which place each row has."""
         self.members = members
-        self._places = places
+        self._index = index
         self._place = place
         row_of_place = np.empty(len(place) + 1, dtype=place.dtype)
         row_of_place[place] = np.arange(len(place))
@@ -66,19 +66,19 @@ class Rows:
     @classmethod
     def of(cls, members: Sequence[Member]) -> Rows:
         """Return the rows of ``members``, one after another; each stands there once."""
-        return cls(members, Places(members), np.arange(len(members)))
+        return cls(members, MemberIndex(members), np.arange(len(members)))
 
     def moved(self, row: Ints, members: Sequence[Member]) -> Rows:
         """Return the rows of the same members after row k has come from ``row[k]``."""
-        return Rows(members, self._places, self._place[row])
+        return Rows(members, self._index, self._place[row])
 
     def find(self, members: Sequence[Member]) -> Ints:
         """Return the row of each of ``members``; -1 for none."""
-        return np.asarray(self._row_of_place[self._places.find(members)])
+        return np.asarray(self._row_of_place[self._index.find(members)])
 
     def values_of(self, numbers: Mapping[Member, int]) -> Ints:
         """Return what ``numbers`` says of each row's member; 0 where it says nothing."""
-        return np.asarray(self._places.values_of(numbers)[self._place])
+        return np.asarray(self._index.values_of(numbers)[self._place])
 
     def __len__(self) -> int:
         return len(self.members)
