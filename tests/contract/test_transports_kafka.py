@@ -222,6 +222,27 @@ def test_a_broker_that_accepts_and_never_answers_is_bounded_in_time() -> None:
         assert time.monotonic() - started < 5
 
 
+def test_a_producer_that_does_not_stop_has_its_connections_closed_whatever_time_is_left() -> None:
+    closed: list[str] = []
+
+    class Part:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        async def close(self) -> None:
+            closed.append(self.name)
+
+    producer = FakeProducer("never-acknowledges")
+    producer._sender, producer.client = Part("sender"), Part("client")  # type: ignore[attr-defined]
+    before = set(threading.enumerate())
+    sink = KafkaSink("unused:1", make_producer=lambda _: producer)
+    with pytest.raises(SendError):
+        sink.send(batch_of("db"), 0)
+    sink.close(0.05)
+    await_condition(lambda: closed == ["sender", "client"], "both are closed")
+    await_condition(lambda: set(threading.enumerate()) <= before, "the loop's thread has ended")
+
+
 def test_a_broker_that_is_not_there_is_bounded_in_time() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

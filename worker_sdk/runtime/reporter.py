@@ -30,6 +30,9 @@ SINK_CLOSE_SECONDS: Final = 1.0
 CLOSE_MARGIN_SECONDS: Final = 0.2
 """What of the time of a close is left for the thread's own end."""
 
+SINK_CLOSE_LEAST_SECONDS: Final = 0.1
+"""What of that margin the sink has where the goodbye took all the time."""
+
 CLOSE_LEAST_SECONDS: Final = 0.05
 
 
@@ -199,4 +202,5 @@ class Reporter:
         left_seconds = ends_mono - time.monotonic()
         if left_seconds > 0:
             self._is_delivered = self._send(batch, left_seconds)
-        self._sink.close(max(0.0, min(SINK_CLOSE_SECONDS, ends_mono - time.monotonic())))
+        left_seconds = min(SINK_CLOSE_SECONDS, ends_mono - time.monotonic())
+        self._sink.close(max(SINK_CLOSE_LEAST_SECONDS, left_seconds))

@@ -177,7 +177,7 @@ class KafkaSink:
         """Stop the producer, or leave it behind if it does not stop in time."""
         deadline = Deadline(timeout_seconds)
         with contextlib.suppress(Exception):
-            self._loop.run(self._messages.abandon(timeout_seconds), timeout_seconds)
+            self._loop.run(self._messages.abandon(timeout_seconds / 2), timeout_seconds / 2)
         self._loop.stop(deadline.remaining_seconds())
 
 
@@ -275,12 +275,16 @@ class _Messages:
 
 async def _stop(producer: Producer) -> None:
     stopping = asyncio.ensure_future(producer.stop())
-    done, _ = await asyncio.wait({stopping}, timeout=STOP_SECONDS)
-    if done:
-        stopping.result()
-        return
-    stopping.cancel()
     stopping.add_done_callback(_look_away)
+    try:
+        await asyncio.wait({stopping}, timeout=STOP_SECONDS)
+    finally:  # also where the loop ends meanwhile
+        if not stopping.done():
+            stopping.cancel()
+            await _close_parts(producer)
+
+
+async def _close_parts(producer: Producer) -> None:
     # It hangs in flushing; end its sender and its connections without that.
     for part in (getattr(producer, "_sender", None), getattr(producer, "client", None)):
         if part is not None:
