@@ -13,7 +13,7 @@ import os
 import random
 import secrets
 import socket
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -41,6 +41,8 @@ from balancer.app.view import DistributionView
 from balancer.errors import SettingsError, UnavailableError
 from balancer.ports import Repository
 from balancer.settings import Settings
+from worker_sdk.wire.distribution import Document
+from worker_sdk.wire.pointer import shard_of
 
 WAIT_SECONDS: Final = 1.0
 """Between two looks at a dependency that is absent at start."""
@@ -156,7 +158,7 @@ class Service:
         self._ingest: Ingest | None = None
         self._has_caught_up = False
         self._metrics = PrometheusMetrics()
-        self._view = DistributionView()
+        self._view = DistributionView(follows=settings.http_distribution)
         self._readiness = Readiness(
             {
                 "kafka": self._check_kafka,
@@ -181,7 +183,7 @@ class Service:
         token = settings.http_token
         operations = Operations(
             repository=self._connected,
-            view=self._view,
+            documents=self._documents,
             readiness=self._readiness,
             clock=self._clock,
             metrics_text=self._metrics.text,
@@ -201,6 +203,7 @@ class Service:
         Raises:
             BalancerError: where the service cannot start and waiting is in vain.
         """
+        self._readiness.end_with(stop)
         async with contextlib.AsyncExitStack() as closing:
             closing.callback(self._store.close)
             closing.push_async_callback(self._close_repository)
@@ -216,7 +219,9 @@ class Service:
                 return
             supervisor = self._make_supervisor(self._connected())
             self._supervisor = supervisor
-            looking = asyncio.create_task(self._readiness.keep_looking(self._look_seconds()))
+            # Left at once: a check may wait for an answer that does not come.
+            watching = self._readiness.keep_looking(self._look_seconds())
+            looking = asyncio.create_task(_unless(stop, watching))
             closing.push_async_callback(_cancelled, looking)
             host = f"[{address.host}]" if ":" in address.host else address.host
             started(f"http://{host}:{address.port}")
@@ -331,6 +336,14 @@ class Service:
         repository: Repository = self._connected()
         return await repository.known_host(host)
 
+    async def _documents(self, destination: str) -> tuple[int, Sequence[Document]]:
+        """Return a destination's shard, and what is published of it."""
+        shard = shard_of(destination, self._view.shards) if self._view.shards else 0
+        if self._view.follows or not self._view.shards:
+            return shard, self._view.documents_of(shard)
+        found = await self._store.current(shard, tag=None)
+        return shard, () if found is None else found.documents
+
     def _note_change(self, destinations: Collection[str]) -> None:
         if self._supervisor is not None:
             self._supervisor.note_change(destinations)
@@ -360,6 +373,6 @@ async def _unless(stop: asyncio.Event, work: Coroutine[None, None, None]) -> boo
         await asyncio.wait({working, stopping}, timeout=LEAVE_SECONDS)
 
 
-async def _cancelled(task: asyncio.Task[None]) -> None:
+async def _cancelled(task: asyncio.Task[bool]) -> None:
     task.cancel()
     await asyncio.wait({task}, timeout=LEAVE_SECONDS)

@@ -50,6 +50,7 @@ EXAMPLES: Final = {
     "http_token": "a-long-random-text",
     "http_waiters_max": "20000",
     "http_share_port": "true",
+    "http_distribution": "false",
     "round_seconds": "60",
     "ttl_seconds": "180",
     "shards": "16",
@@ -111,6 +112,7 @@ class Settings(BaseSettings):
     http_token: Annotated[SecretStr, Field(min_length=8)] | None = None
     http_waiters_max: Annotated[int, Field(ge=1, le=1_000_000)] = 20_000
     http_share_port: bool = False
+    http_distribution: bool = True
     round_seconds: Seconds = 60
     ttl_seconds: Seconds = 180
     shards: Annotated[int, Field(ge=1, le=SHARDS_MAX)] = 16

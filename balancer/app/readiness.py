@@ -1,7 +1,8 @@
 """Whether the service can do its work: which dependency answers, and takes what is written.
 
 Decides what "ready" means: every dependency answered when last asked, what was written to it was
-taken, and every shard was looked at once. Asks through the functions given; knows no driver.
+taken, every shard was looked at once, and nobody told the process to stop. Asks through the
+functions given; knows no driver.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from balancer.ports import Clock, Metrics
 
 CHECK_SECONDS: Final = 15.0
 NOT_ASKED: Final = "not asked yet"
+STOPPING: Final = "this process is being stopped"
+NOT_SERVED: Final = "this balancer answers no worker: PERMIT_HTTP_DISTRIBUTION is false"
 DETAIL_MAX: Final = 500
 
 WRITE_FAULT_MS: Final = 60_000
@@ -103,6 +106,11 @@ class Readiness:
         self._view = view
         self._metrics = metrics
         self._faults: dict[str, str | None] = dict.fromkeys(checks, NOT_ASKED)
+        self._stop: asyncio.Event | None = None
+
+    def end_with(self, stop: asyncio.Event) -> None:
+        """Let the process be not ready once it is told to stop, whatever it still answers."""
+        self._stop = stop
 
     async def look(self) -> None:
         """Ask every dependency, all at once."""
@@ -152,14 +160,20 @@ class Readiness:
             await asyncio.sleep(every_seconds)
 
     def _all(self) -> dict[str, str | None]:
-        served = None if self._view.is_complete else "not all shards were read yet"
         facts = {name: fact() for name, fact in self._facts.items()}
-        return {**self._faults, **facts, "distribution": served}
+        return {**self._faults, **facts, "distribution": self._served()}
+
+    def _served(self) -> str | None:
+        if self._stop is not None and self._stop.is_set():
+            return STOPPING
+        if not self._view.follows:
+            return NOT_SERVED
+        return None if self._view.is_complete else "not all shards were read yet"
 
     @property
     def is_ready(self) -> bool:
-        """Whether nothing is wrong."""
-        return all(fault is None for fault in self._all().values())
+        """Whether nothing is wrong; that no worker is to ask here is as it should be."""
+        return all(fault in (None, NOT_SERVED) for fault in self._all().values())
 
     def fault_of(self, name: str) -> str | None:
         """Return what is wrong with one of them, None for nothing.

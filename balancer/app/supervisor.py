@@ -31,7 +31,7 @@ from worker_sdk.wire.pointer import shard_of
 
 ROUNDS_AT_ONCE: Final = 4
 STOP_ROUNDS_SECONDS: Final = 2.0
-STOP_INGEST_SECONDS: Final = 4.0
+STOP_INGEST_SECONDS: Final = 3.0
 STOP_LEASES_SECONDS: Final = 1.0
 RESTART_FIRST_SECONDS: Final = 0.5
 RESTART_MAX_SECONDS: Final = 10.0
@@ -149,12 +149,13 @@ class Supervisor:
             for name, once in (
                 ("rounds", self._start_rounds),
                 ("destinations", self._watch_destinations),
-                ("follow", self._follow),
                 ("rows", self._remove_rows),
                 ("history", self._clean_history),
                 ("files", self._remove_files),
             )
         ]
+        if self._view.follows:
+            others.append(asyncio.create_task(self._kept_alive("follow", self._follow)))
         try:
             await stop.wait()
         finally:

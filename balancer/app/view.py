@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,7 +22,6 @@ from balancer.app.rendering import NOTHING, Shown, change, rows_of
 from balancer.core.model import PERCENT_POINTS
 from worker_sdk.wire.answers import encode_rows
 from worker_sdk.wire.distribution import DestinationShares, Document, Entry, encode_terms
-from worker_sdk.wire.pointer import shard_of
 from worker_sdk.wire.shares import POINTS, share_points
 from worker_sdk.wire.strict import dump_json
 
@@ -50,11 +49,14 @@ class DistributionView:
 
     Attributes:
         shards: number of shards of the layout; 0 while that is not known.
+        follows: whether it is told what other processes publish; else it has the documents of
+            shards that this one leads, and answers for no host.
         version: grows with each change.
     """
 
-    def __init__(self, shards: int = 0) -> None:
+    def __init__(self, shards: int = 0, *, follows: bool = True) -> None:
         self.shards = shards
+        self.follows = follows
         self.version = 0
         self._shards: dict[int, Shown] = {}
         self._shards_of: dict[str, tuple[int, ...]] = {}
@@ -166,22 +168,6 @@ class DistributionView:
         """Return the answer about a host that is known and has no entry."""
         return make_answer(dump_json({"host": host, "shards": self.shards, "destinations": {}}))
 
-    def destination_answer(self, name: str) -> Answer | None:
-        """Return the documents of one destination with every member; None where there is none.
-
-        ``{"destination","shard","documents":[{epoch, dates, terms, "held","holds","members":
-        [{"host","instance","intervals","safe","percent","permits"},…]},…]}``, newest first.
-        """
-        shard = shard_of(name, self.shards) if self.shards else 0
-        rows: list[object] = []
-        for indexed in self._shards.get(shard, NOTHING).documents:
-            number = indexed.numbers.get(name)
-            if number is not None:
-                rows.append(_destination_row(indexed.document, indexed.lines[number].shares))
-        if not rows:
-            return None
-        return make_answer(dump_json({"destination": name, "shard": shard, "documents": rows}))
-
     async def wait_changed(self, host: str, version: int, timeout_seconds: float) -> int:
         """Wait until the answer about a host may have changed, or the time is over.
 
@@ -209,6 +195,23 @@ class DistributionView:
                 if not waiters:
                     del self._waiting[host]
         return self.version
+
+
+def destination_answer(name: str, shard: int, documents: Iterable[Document]) -> Answer | None:
+    """Return the documents of one destination with every member; None where there is none.
+
+    ``{"destination","shard","documents":[{epoch, dates, terms, "held","holds","members":
+    [{"host","instance","intervals","safe","percent","permits"},…]},…]}``, newest first.
+    """
+    rows = [
+        _destination_row(document, line)
+        for document in documents
+        for line in document.destinations
+        if line.terms.destination == name
+    ]
+    if not rows:
+        return None
+    return make_answer(dump_json({"destination": name, "shard": shard, "documents": rows}))
 
 
 def make_answer(body: bytes, version: int = 0) -> Answer:

@@ -84,7 +84,7 @@ async def _read_destination(settings: Settings, name: str) -> dict[str, Any]:
     """
     from balancer.app.cycle import pointed_documents  # noqa: PLC0415
     from balancer.app.holds import holders_as_json  # noqa: PLC0415
-    from balancer.app.view import DistributionView  # noqa: PLC0415
+    from balancer.app.view import destination_answer  # noqa: PLC0415
     from balancer.compose import opened_store  # noqa: PLC0415
     from worker_sdk.wire.pointer import shard_of  # noqa: PLC0415
 
@@ -94,9 +94,7 @@ async def _read_destination(settings: Settings, name: str) -> dict[str, Any]:
         shard = shard_of(name, shards)
         # Promises are made by older documents than those in force.
         stored = await store.load(shard, now_ms=time.time_ns() // 1_000_000)
-    view = DistributionView(shards)
-    view.publish(shard, pointed_documents(stored))
-    found = view.destination_answer(name)
+    found = destination_answer(name, shard, pointed_documents(stored))
     if found is None:
         raise click.ClickException(f"no document names the destination {name!r}")
     value: dict[str, Any] = json.loads(found.body)

@@ -6,15 +6,15 @@ import dataclasses
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import parse_qs, unquote
 
 import pytest
 
 from tests.golden import examples
+from tests.support.answering import answering
 from worker_sdk.errors import ConfigurationError, TransportError
 from worker_sdk.transports import http as http_module
 from worker_sdk.transports.base import Identity, names_of
@@ -49,23 +49,8 @@ def with_body(status: int, body: bytes, etag: str = '"1"', length: int | None = 
     return answer
 
 
-@contextmanager
-def serving(answer: Answer) -> Iterator[str]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            answer(self)
-
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the library's name
-            """Say nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        server.block_on_close = False
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}"
-        finally:
-            server.shutdown()
+def serving(answer: Answer) -> AbstractContextManager[str]:
+    return answering(lambda handler, _: answer(handler))
 
 
 def test_an_answer_gives_its_shares_and_an_unchanged_one_nothing() -> None:
@@ -141,6 +126,12 @@ def test_any_legal_host_name_is_asked_for_exactly(host: str) -> None:
     segments = paths[0].partition("?")[0].split("/")
     assert [unquote(segment) for segment in segments[1:]] == ["distribution", host]
     assert segments[2] not in {".", ".."}
+
+
+def test_a_balancer_that_answers_no_worker_is_told_with_what_to_do() -> None:
+    with serving(with_body(501, b"{}")) as url, pytest.raises(TransportError) as raised:
+        HttpSource(IDENTITY, url).read({}, 0)
+    assert "read S3 instead" in str(raised.value)
 
 
 @pytest.mark.parametrize(

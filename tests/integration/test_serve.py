@@ -152,6 +152,26 @@ def test_of_two_replicas_and_one_partition_both_are_ready_and_either_plans(
                 assert percent_of(second, "a") > 90
 
 
+@pytest.mark.timeout(120)
+def test_a_replica_that_answers_no_worker_plans_and_shows_what_another_one_published(
+    settings: Settings, tmp_path: Path
+) -> None:
+    with serving(settings, tmp_path) as first:
+        first.wait_ready()
+        create_destination(first)
+        silent = settings | {"PERMIT_HTTP_DISTRIBUTION": "false"}
+        with serving(silent, tmp_path) as second:
+            second.wait_ready()
+            status, body = second.ask("/distribution/a")
+            assert (status, "PERMIT_HTTP_DISTRIBUTION" in body["detail"]) == (501, True)
+            first.wait(lambda: newest_epoch(first) > 0, "published")
+            assert newest_epoch(second) >= newest_epoch(first) > 0
+            first.stop(signal.SIGKILL)
+            second.wait(lambda: plans(second, 2), "planning anew")
+            epoch = newest_epoch(second)
+            second.wait(lambda: newest_epoch(second) > epoch, "publishing")
+
+
 def plans(server: Server, shards: int) -> bool:
     """Say whether it leads so many shards, and does not only repeat what was published."""
     text = server.ask("/metrics")[1]

@@ -21,6 +21,7 @@ from balancer.app.view import DistributionView
 from balancer.errors import BalancerError
 from tests.support.fakes_repository import FakeRepository
 from tests.support.service_doubles import ManualClock
+from worker_sdk.wire.distribution import Document
 
 TOKEN = "a-long-random-text"
 LEGAL_NAMES = [
@@ -56,6 +57,10 @@ class Served:
     changes: list[int]
     faults: dict[str, BalancerError]
 
+    async def documents(self, _: str) -> tuple[int, tuple[Document, ...]]:
+        """Return what the view has of the one shard."""
+        return 0, self.view.documents_of(0)
+
     async def ask(
         self,
         path: str,
@@ -76,8 +81,11 @@ class Served:
 async def make_served() -> AsyncIterator[Any]:
     made: list[Served] = []
 
-    async def make(*, token: str | None = None, waiters_max: int = 100) -> Served:
-        view, repository, metrics = DistributionView(1), FakeRepository(), PrometheusMetrics()
+    async def make(
+        *, token: str | None = None, waiters_max: int = 100, follows: bool = True
+    ) -> Served:
+        view, repository = DistributionView(1, follows=follows), FakeRepository()
+        metrics = PrometheusMetrics()
         view.publish(0, [])
         faults: dict[str, BalancerError] = {}
         changes: list[int] = []
@@ -93,6 +101,9 @@ async def make_served() -> AsyncIterator[Any]:
                 raise faults["postgres"]
             return repository
 
+        async def documents(_: str) -> tuple[int, tuple[Document, ...]]:
+            return 0, view.documents_of(0)
+
         async def known_host(host: str) -> bool:
             return await connected().known_host(host)
 
@@ -100,7 +111,7 @@ async def make_served() -> AsyncIterator[Any]:
             Distribution(view, known_host, metrics, waiters_max=waiters_max, round_seconds=60),
             Operations(
                 repository=connected,
-                view=view,
+                documents=documents,
                 readiness=readiness,
                 clock=ManualClock(),
                 metrics_text=metrics.text,

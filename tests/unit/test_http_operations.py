@@ -172,6 +172,25 @@ async def test_readiness_says_which_dependency_is_not_ready(served: Served) -> N
     assert (await served.ask("/healthz"))[1] == {"status": "ok"}
 
 
+async def test_where_workers_do_not_ask_they_are_told_and_it_is_ready_all_the_same(
+    make_served: Any,
+) -> None:
+    served = await make_served(follows=False)
+    served.view.publish(0, [document(1, "a")])
+    await served.readiness.look()
+    told = "PERMIT_HTTP_DISTRIBUTION is false"
+    for path, wanted in (("/distribution/a", 501), ("/readyz/distribution", 503)):
+        status, body, _ = await served.ask(path)
+        assert (status, told in body["detail"]) == (wanted, True)
+    assert (await served.ask("/readyz"))[0] == 200
+    status, body, _ = await served.ask("/destinations/orders-db/distribution")
+    assert (status, len(body["documents"])) == (200, 1)
+    stop = asyncio.Event()
+    served.readiness.end_with(stop)
+    stop.set()
+    assert (await served.ask("/readyz"))[0] == 503
+
+
 async def test_requests_are_counted_by_route_and_not_by_name(served: Served) -> None:
     for host in ("a", "b"):
         await served.ask(f"/distribution/{host}")
@@ -211,7 +230,7 @@ async def test_an_address_that_is_taken_is_told_with_the_settings(served: Served
         served.server._distribution,
         Operations(
             repository=lambda: served.repository,
-            view=served.view,
+            documents=served.documents,
             readiness=served.readiness,
             clock=ManualClock(),
             metrics_text=bytes,

@@ -15,7 +15,7 @@ from balancer.app.destination_metrics import (
     shadow_differences,
 )
 from balancer.app.holds import Held, Holder, held_of, holders_of
-from balancer.app.view import DistributionView
+from balancer.app.view import DistributionView, destination_answer
 from balancer.core.model import Destination, Policy, Reason, RoundKind, Strategy, WeightRule
 from tests.support.service_doubles import CountingMetrics
 from tests.unit.test_cycle import NAME, World
@@ -101,7 +101,7 @@ async def test_the_planners_own_holds_are_named() -> None:
     assert holder.member == ("b", "i")
     assert world.metrics.gauges[catalogue.HELD_POINTS, NAME] == holder.points > 0
     assert world.metrics.gauges[catalogue.HOLDS, NAME] == 1
-    answer = world.view.destination_answer(NAME)
+    answer = destination_answer(NAME, 0, world.view.documents_of(0))
     assert answer is not None
     told = json.loads(answer.body)["documents"][0]["held"]
     assert (told["points"], told["count"]) == (holder.points, 1)
@@ -252,4 +252,4 @@ async def test_a_shadow_is_measured_from_the_next_regular_document_on() -> None:
 
 
 def test_a_view_without_documents_tells_nothing_of_holds() -> None:
-    assert DistributionView(1).destination_answer("x") is None
+    assert destination_answer("x", 0, DistributionView(1).documents_of(0)) is None

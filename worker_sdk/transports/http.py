@@ -126,6 +126,11 @@ class HttpSource:
             if not is_of_host:
                 self._etag = answer.getheader("ETag")
             return Reading()
+        if answer.status == 501:
+            raise NotFound(
+                f"balancer at {self._address}: it answers no worker, as PERMIT_HTTP_DISTRIBUTION "
+                "is false there; read S3 instead, for example distribution='s3://permits/prod'"
+            )
         if answer.status != 200:
             raise TransportError(f"balancer at {self._address}: it answers {answer.status}")
         body = _read_body(answer, deadline)

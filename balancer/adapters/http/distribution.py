@@ -18,6 +18,7 @@ from multidict import CIMultiDict
 from balancer.adapters.http.paths import name_in
 from balancer.adapters.http.problems import problem
 from balancer.app import catalogue
+from balancer.app.readiness import NOT_SERVED
 from balancer.app.view import Answer, DistributionView
 from balancer.errors import BalancerError
 from balancer.ports import Metrics
@@ -81,6 +82,8 @@ class Distribution:
     async def get(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer for one host."""
         host = name_in(request, 2)
+        if not self._view.follows:
+            return problem(HTTPStatus.NOT_IMPLEMENTED, NOT_SERVED)
         instance, wait_seconds = None, 0.0
         if request.rel_url.raw_query_string:
             query = request.query

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -36,13 +36,12 @@ from balancer.app.history_report import (
 )
 from balancer.app.instants import parse_instant
 from balancer.app.readiness import Readiness
-from balancer.app.view import DistributionView
+from balancer.app.view import destination_answer
 from balancer.core.model import Destination
 from balancer.errors import InstantError
 from balancer.ports import Clock, Repository
 from worker_sdk.errors import WireError
 from worker_sdk.wire.distribution import Document
-from worker_sdk.wire.pointer import shard_of
 from worker_sdk.wire.strict import check_name, dump_json
 
 BODY_SECONDS: Final = 10.0
@@ -90,7 +89,7 @@ class Operations:
 
     Args:
         repository: gives the destinations; None until it is connected.
-        view: what is served.
+        documents: gives a destination's shard, and what is published of it.
         readiness: what is known of dependencies.
         clock: for the instant of a change.
         metrics_text: gives the metrics.
@@ -103,7 +102,7 @@ class Operations:
         self,
         *,
         repository: Callable[[], Repository],
-        view: DistributionView,
+        documents: Callable[[str], Awaitable[tuple[int, Sequence[Document]]]],
         readiness: Readiness,
         clock: Clock,
         metrics_text: Callable[[], bytes],
@@ -112,7 +111,7 @@ class Operations:
         on_change: Callable[[], None],
     ) -> None:
         self._repository = repository
-        self._view = view
+        self._documents = documents
         self._readiness = readiness
         self._clock = clock
         self._metrics_text = metrics_text
@@ -162,7 +161,7 @@ class Operations:
     async def distribution(self, request: web.BaseRequest) -> web.StreamResponse:
         """``GET /destinations/<name>/distribution``."""
         name = name_in(request, 2)
-        answer = self._view.destination_answer(name)
+        answer = destination_answer(name, *await self._documents(name))
         if answer is not None:
             return web.Response(
                 body=answer.body, content_type="application/json", headers={"ETag": answer.tag}
@@ -181,8 +180,7 @@ class Operations:
             return problem(HTTPStatus.NOT_FOUND, "there is no such destination")
         if host is not None and not found.cases:
             return problem(HTTPStatus.NOT_FOUND, not_planned(name, host, at_ms))
-        shards = self._view.shards
-        documents = self._view.documents_of(shard_of(name, shards)) if shards else ()
+        _, documents = await self._documents(name)
         # Sentences for many members take their time.
         return _json(await asyncio.to_thread(_explanation, found, documents))
 
