@@ -7,14 +7,14 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from contextlib import AbstractContextManager
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 
 from balancer.embedded import S3Part
 from tests.golden import examples
+from tests.support.answering import answering
 from tests.support.real_clients import s3_client
 from worker_sdk.core.clockcheck import ClockCheck
 from worker_sdk.errors import ConfigurationError, TransportError
@@ -118,21 +118,8 @@ class Store:
         handler.wfile.write(body)
 
 
-@contextmanager
-def serving(store: Store) -> Iterator[str]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            store.answer(self)
-
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the library's name
-            """Say nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}"
-        finally:
-            server.shutdown()
+def serving(store: Store) -> AbstractContextManager[str]:
+    return answering(lambda handler, _: store.answer(handler))
 
 
 @pytest.fixture

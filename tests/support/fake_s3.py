@@ -7,13 +7,12 @@ style. Whoever sends a checksum that it did not ask for is refused, as by older 
 from __future__ import annotations
 
 import hashlib
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import parse_qs, unquote, urlsplit
+
+from tests.support.answering import answering
 
 BUCKET = "permits.prod"
 
@@ -119,27 +118,6 @@ def _send(
         handler.wfile.write(body)
 
 
-@contextmanager
-def serving(store: FakeS3) -> Iterator[str]:
-    """Serve the store; yield its address."""
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def _do(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
-            store.answer(self, body)
-
-        do_GET = do_PUT = do_DELETE = do_HEAD = _do  # noqa: N815 - the library's names
-
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the library's name
-            """Say nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        server.block_on_close = False
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}"
-        finally:
-            server.shutdown()
+def serving(store: FakeS3) -> AbstractContextManager[str]:
+    """Serve the store; the context gives its address."""
+    return answering(store.answer, protocol="HTTP/1.1")

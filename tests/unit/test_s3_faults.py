@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from contextlib import AbstractContextManager
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 
@@ -17,6 +16,7 @@ from balancer.adapters.s3 import objects, store
 from balancer.adapters.s3.objects import Bucket, S3Config
 from balancer.adapters.s3.store import S3DocumentStore
 from balancer.errors import BalancerError, ConflictError, UnavailableError
+from tests.support.answering import answering
 from tests.unit.test_view import document
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
@@ -34,29 +34,8 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(objects, "ATTEMPTS", 1)
 
 
-@contextmanager
-def serving(answer: Answer) -> Iterator[str]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def _do(self) -> None:
-            length = int(self.headers.get("Content-Length", "0"))
-            self.rfile.read(length)
-            answer(self)
-
-        do_GET = do_PUT = do_DELETE = _do  # noqa: N815 - the library's names
-
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the library's name
-            """Say nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        server.block_on_close = False
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}"
-        finally:
-            server.shutdown()
+def serving(answer: Answer) -> AbstractContextManager[str]:
+    return answering(lambda handler, _: answer(handler), protocol="HTTP/1.1")
 
 
 def with_error(status: int, code: str) -> Answer:
