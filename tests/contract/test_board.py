@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import cast
 
 import pytest
 
-from balancer.adapters.postgres.repository import PostgresRepository
-from balancer.adapters.postgres.schema import migrate
 from balancer.app.peers import Board, BoardState, Reader
-from tests.support.fakes_repository import FakeRepository
 
 T0 = 1_800_000_000_000
 
 
-@pytest.fixture(params=["fake", "postgres"])
-async def board(request: pytest.FixtureRequest) -> AsyncIterator[Board]:
-    if request.param == "fake":
-        yield FakeRepository()
-        return
-    dsn = cast("str", request.getfixturevalue("postgres_dsn"))
-    await asyncio.to_thread(migrate, dsn)  # it runs a loop of its own
-    real = await PostgresRepository.open(dsn)
-    yield real
-    await real.close()
+@pytest.fixture
+def board(repository: Board) -> Board:
+    return repository
 
 
 async def exchange(

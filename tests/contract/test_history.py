@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import cast
 
-import pytest
-
-from balancer.adapters.postgres.repository import PostgresRepository
-from balancer.adapters.postgres.schema import migrate
 from balancer.core.model import Reason, RoundKind
 from balancer.core.record import (
     LEFT,
@@ -24,24 +17,11 @@ from balancer.core.record import (
     SpanRecord,
 )
 from balancer.ports import Repository
-from tests.support.fakes_repository import FakeRepository
 from tests.support.recorded import ROUND_MS, T0, reason, round_of
 
 SPAN = T0 // SPAN_MS * SPAN_MS
 LONG_AGO = 0
 FAR = 2 * T0
-
-
-@pytest.fixture(params=["fake", "postgres"])
-async def repository(request: pytest.FixtureRequest) -> AsyncIterator[Repository]:
-    if request.param == "fake":
-        yield FakeRepository()
-        return
-    dsn = cast("str", request.getfixturevalue("postgres_dsn"))
-    await asyncio.to_thread(migrate, dsn)  # it runs a loop of its own
-    real = await PostgresRepository.open(dsn)
-    yield real
-    await real.close()
 
 
 async def past(repository: Repository, *, limit: int = 100) -> History:

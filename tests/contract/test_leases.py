@@ -3,30 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from typing import cast
+from collections.abc import Sequence
 
-import pytest
-
-from balancer.adapters.postgres.repository import PostgresRepository
-from balancer.adapters.postgres.schema import migrate
 from balancer.ports import Repository
-from tests.support.fakes_repository import FakeRepository
 
 TTL_MS = 10_000
 SHARDS = range(6)
-
-
-@pytest.fixture(params=["fake", "postgres"])
-async def repository(request: pytest.FixtureRequest) -> AsyncIterator[Repository]:
-    if request.param == "fake":
-        yield FakeRepository()
-        return
-    dsn = cast("str", request.getfixturevalue("postgres_dsn"))
-    await asyncio.to_thread(migrate, dsn)  # it runs a loop of its own
-    real = await PostgresRepository.open(dsn)
-    yield real
-    await real.close()
 
 
 async def led(
