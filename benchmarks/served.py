@@ -98,6 +98,10 @@ def _absent() -> Repository:
     raise UnavailableError("there is none here")
 
 
+async def _unread(_: str) -> tuple[int, tuple[Document, ...]]:
+    raise UnavailableError("there is none here")
+
+
 async def _nobody(_: str) -> bool:
     return False
 
@@ -106,7 +110,7 @@ def service(view: DistributionView, metrics: PrometheusMetrics) -> HttpServer:
     """Return the service's own server over a view, without its stores."""
     operations = Operations(
         repository=_absent,
-        view=view,
+        documents=_unread,
         readiness=Readiness({}, view, metrics),
         clock=SystemClock(),
         metrics_text=metrics.text,

@@ -18,9 +18,9 @@ from balancer.app.readiness import Readiness
 from balancer.app.view import DistributionView
 from balancer.core.model import Destination
 from balancer.errors import UnavailableError
+from tests.support.processes import NAME, Process, Shared, send
 from tests.support.service_doubles import CountingMetrics
 from tests.support.waiting import until
-from tests.unit.test_supervisor import NAME, Process, Shared, send
 
 SECONDS = 30.0
 CALLS = [

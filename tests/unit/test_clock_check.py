@@ -11,9 +11,9 @@ from balancer.app.clock_check import check_clock
 from balancer.errors import UnavailableError
 from balancer.ports import AcceptedBatch
 from tests.support.fakes_repository import FakeRepository
+from tests.support.processes import NAME, ROUND_MS, EarlyInTheRound, Process, Shared
 from tests.support.service_doubles import ManualClock
 from tests.support.waiting import until
-from tests.unit.test_supervisor import NAME, ROUND_MS, EarlyInTheRound, Process, Shared
 from worker_sdk.wire.usage import MemberState, UsageBatch, UsageTuple, encode_batch
 
 NEARLY_MS = 20_000

@@ -11,9 +11,9 @@ from balancer.app.leadership import Leadership, LedShard, part_of, to_hand_over
 from balancer.app.peers import BoardState, Reader
 from balancer.errors import UnavailableError
 from tests.support.fakes_repository import FakeRepository
+from tests.support.processes import Process, Shared
 from tests.support.service_doubles import T0, CountingMetrics
 from tests.support.waiting import until
-from tests.unit.test_supervisor import Process, Shared
 
 ROUND_MS = 60_000
 LEASE_MS = 10_000
