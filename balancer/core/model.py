@@ -15,6 +15,7 @@ from balancer.errors import PolicyError
 from worker_sdk.wire.distribution import CLOSED, PERMILLE, Document, Member, OnExpiry, Pacing
 from worker_sdk.wire.limits import PERMITS_MAX, SPAN_MAX_MS, WINDOW_SECONDS_MAX
 from worker_sdk.wire.shares import POINTS
+from worker_sdk.wire.usage import UsageTuple
 
 PERCENT_POINTS: Final = POINTS // 100
 """One percent of a capacity."""
@@ -238,6 +239,12 @@ class Usage:
     starved_ms: int
     busy_ms: int
     seen_ms: int
+
+    @classmethod
+    def of(cls, member: Member, entry: UsageTuple, seen_ms: int) -> Usage:
+        """Return the account that a member's tuple gives, heard of at ``seen_ms``."""
+        host, instance = member
+        return cls(host, instance, *entry, seen_ms)
 
     @property
     def member(self) -> Member:

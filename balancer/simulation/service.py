@@ -20,7 +20,7 @@ from balancer.simulation.scenario import Scenario
 from balancer.simulation.worker import DESTINATION
 from worker_sdk.wire.distribution import Document, Entry, Member, OwnShare, Terms
 from worker_sdk.wire.shares import share_points
-from worker_sdk.wire.usage import MemberState, UsageBatch, UsageTuple
+from worker_sdk.wire.usage import MemberState, UsageBatch
 
 SHARD: Final = 0
 TTL_ROUNDS: Final = 3
@@ -133,7 +133,7 @@ class SimulatedBalancer:
         for entry in batch.tuples:
             known = self._usage.get(member)
             if known is None or known.instant_ms < entry.instant_ms:
-                self._usage[member] = _usage(member, entry, now_ms)
+                self._usage[member] = Usage.of(member, entry, now_ms)
 
     def forget_everything(self) -> None:
         """Lose the database."""
@@ -274,21 +274,3 @@ class SimulatedBalancer:
             return {}
         entries = self.readable[0].entries
         return {member: share_points(entry.intervals) for member, entry in entries.items()}
-
-
-def _usage(member: Member, entry: UsageTuple, seen_ms: int) -> Usage:
-    host, instance = member
-    return Usage(
-        host,
-        instance,
-        entry.destination,
-        entry.from_ms,
-        entry.instant_ms,
-        entry.epoch,
-        entry.granted,
-        entry.used,
-        entry.denied,
-        entry.starved_ms,
-        entry.busy_ms,
-        seen_ms,
-    )

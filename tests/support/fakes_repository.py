@@ -100,20 +100,8 @@ class FakeRepository(FakeHistory):
             known = self._usage.get(key)
             if known is None or known.instant_ms < entry.instant_ms:
                 written.add(key)
-                self._usage[key] = Usage(
-                    batch.host,
-                    batch.instance,
-                    entry.destination,
-                    entry.from_ms,
-                    entry.instant_ms,
-                    entry.epoch,
-                    entry.granted,
-                    entry.used,
-                    entry.denied,
-                    entry.starved_ms,
-                    entry.busy_ms,
-                    accepted.seen_ms,
-                )
+                member = (batch.host, batch.instance)
+                self._usage[key] = Usage.of(member, entry, accepted.seen_ms)
         return written
 
     async def load_shard(

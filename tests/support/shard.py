@@ -78,19 +78,8 @@ class Shard:
             known = self.usage.get((member, entry.destination))
             instant_ms, back_ms = _believed(entry.instant_ms, now_ms)
             if known is None or instant_ms > known.instant_ms:
-                self.usage[member, entry.destination] = Usage(
-                    *member,
-                    entry.destination,
-                    entry.from_ms - back_ms,
-                    instant_ms,
-                    entry.epoch,
-                    entry.granted,
-                    entry.used,
-                    entry.denied,
-                    entry.starved_ms,
-                    entry.busy_ms,
-                    now_ms,
-                )
+                moved = entry._replace(from_ms=entry.from_ms - back_ms, instant_ms=instant_ms)
+                self.usage[member, entry.destination] = Usage.of(member, moved, now_ms)
 
     def acknowledge(self, member: Member, epoch: int, now_ms: int) -> None:
         record = self.records.get(member)
