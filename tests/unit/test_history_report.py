@@ -61,7 +61,9 @@ async def test_an_instant_is_told_with_its_round_its_members_and_what_the_shard_
     assert "shadow" not in text
     assert isinstance(told.record, DestinationRecord)
     shadowed = replace(told, record=replace(told.record, shadow_moved_points=HALF))
-    assert "shadow    it would give 50.00 % to other members" in "\n".join(moment_lines("db", shadowed))
+    assert "shadow    it would give 50.00 % to other members" in "\n".join(
+        moment_lines("db", shadowed)
+    )
     assert told.explanation is not None
     assert [case.permits(case.reason.share_points) for case in told.explanation.cases] == [100]
 
