@@ -1,7 +1,7 @@
 """The one place where parts are put together.
 
 Decides which driver stands behind which port, and the order in which the service starts and stops.
-Knows settings; whoever is composed does not.
+Knows the settings; the parts know none.
 """
 
 from __future__ import annotations

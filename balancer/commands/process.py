@@ -1,6 +1,6 @@
-"""How a long-running process of the service shares its time between threads and with the collector.
+"""How a process of the service divides its time between threads and the garbage collector.
 
-Decides two settings of the interpreter, for the sake of whoever asks over HTTP.
+Decides two settings of the interpreter, so that answers over HTTP are not held up for long.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Final
 
 COLLECT_AFTER: Final = (10_000, 10, 1_000)
 """Documents of a large fleet are millions of objects without a cycle among them. With Python's own
-thresholds each that arrives has the collector walk through all of them, for most of a second in
-which nobody is answered; with these a look at what is new takes some 30 ms, and the walk through
-everything comes seldom."""
+thresholds the collector walks through all of them at each document that arrives, and for most of a
+second nobody is answered; with these a look at the new objects takes some 30 ms, and a walk through
+all is rare."""
 
 SWITCH_SECONDS: Final = 0.0005
-"""So long another thread may compute (documents read, shares planned) while the loop would like
-to: with Python's 5 ms each read and each write of a socket may wait as long."""
+"""So long another thread, which reads a document or plans, may go on while the event loop waits for
+the interpreter. With Python's 5 ms each read and write of a socket may wait as long."""
 
 
 def prepare_process() -> None:

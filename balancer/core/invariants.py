@@ -154,7 +154,7 @@ def valid_over_coverage(document: Document) -> list[str]:
 
 
 def readers_take_it(document: Document) -> list[str]:
-    """Check that nothing is more than whoever reads the document accepts.
+    """Check that nothing is more than readers of the document accept.
 
     A document that nobody can read stops every member, and the next leader with them.
     """

@@ -75,8 +75,8 @@ def wait_for_lost_documents(
     lost one's.
 
     Args:
-        recorded_epoch: largest epoch that may have been published. One that was recorded and whose
-            put certainly failed may be left out by whoever saw it fail.
+        recorded_epoch: largest epoch that may have been published. One that was recorded but whose
+            put certainly failed need not count, for the process that saw it fail.
         largest_stored_epoch: of the store's listing.
         recorded_valid_until_ms: latest end of validity of any recorded document.
     """

@@ -80,7 +80,7 @@ class Trails:
     round_number: int = 0
 
     def follow(self, members: Iterable[Member]) -> Trails:
-        """Return what `followed` does, for members of whom nobody asks where they stood."""
+        """Return the trails of exactly these members: `followed` without the rows."""
         return self.followed(Rows.of(list(dict.fromkeys(members))))[0]
 
     def followed(self, live: Rows) -> tuple[Trails, Ints]:

@@ -1,7 +1,7 @@
 """Why each member has its share, kept as columns until somebody asks.
 
-Decides nothing. A round of many thousand members explains few of them to anybody; so a reason
-becomes a value when it is looked at, and whoever wants something of all of them takes columns.
+Decides nothing. Of a round of many thousand members few are ever explained to anybody; so a reason
+becomes a value only when it is looked at. Code that wants something of all of them reads columns.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ def lines(
     Args:
         parts: the lines; they are drawn in this order.
         spans: the stretches.
-        label: what it shows, for who does not see it.
+        label: what it shows, for readers who do not see it.
         y_label: what the numbers are.
         filled: whether the first line's area is filled.
         most: what lies above is cut off; None for nothing.

@@ -1,4 +1,4 @@
-"""What is told of a finished run: the summary with the even split beside it, and who matters most.
+"""A finished run as JSON: the summary beside the even split, and the hosts that matter most.
 
 Decides the keys of the JSON and which hosts are named. Knows no terminal.
 """

@@ -1,4 +1,4 @@
-"""What a run came to: each window as a whole, each host's account, and whatever went wrong.
+"""The results of a run: each window as a whole, each host's account, and whatever went wrong.
 
 Decides nothing; knows no fleet and no time.
 """
