@@ -84,6 +84,27 @@ assert balancer.batches[-1].tuples[0].used == 20
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_a_drivers_loop_loaded_before_threads_became_greenlets_is_stopped_at_once() -> None:
+    done = run(
+        """
+import asyncio, time
+from worker_sdk.transports.loops import LoopThread
+from gevent import monkey; monkey.patch_all()
+
+async def work():
+    await asyncio.sleep(0.001)
+    return "done"
+
+loop = LoopThread("loop")
+assert loop.run(work(), 20) == "done"
+began = time.monotonic()
+loop.stop(30)
+assert time.monotonic() - began < 20
+"""
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.parametrize(
     ("version", "options", "is_refused"),
     [

@@ -17,7 +17,7 @@ import socket
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
-from worker_sdk.transports.threads import GuestThread, has_greenlets
+from worker_sdk.transports.threads import GuestThread, Latch, has_greenlets
 
 T = TypeVar("T")
 
@@ -111,7 +111,7 @@ class LoopThread:
     def __init__(self, name: str) -> None:
         self._name = name
         self._loop: GuestLoop | None = None
-        self._thread: GuestThread | None = None
+        self._ended = Latch()
 
     def run(self, coroutine: Coroutine[Any, Any, T], timeout_seconds: float) -> T:
         """Run a coroutine to its end. From one other thread only.
@@ -138,24 +138,24 @@ class LoopThread:
 
     def stop(self, timeout_seconds: float) -> None:
         """End the loop and its thread within the time; raise nothing."""
-        if self._loop is not None and self._thread is not None:
+        if self._loop is not None:
             self.call(self._loop.stop)
-            self._thread.join(timeout_seconds)
+            # Not by joining: where gevent patched threads after this was loaded, that never ends.
+            self._ended.wait(timeout_seconds)
 
     def _started_loop(self) -> GuestLoop:
         if self._loop is None:
             loop = GuestLoop()
-            thread = GuestThread(self._name, lambda: _run_until_stopped(loop))
             try:
-                thread.start()
+                GuestThread(self._name, lambda: _run_until_stopped(loop, self._ended)).start()
             except RuntimeError:
                 loop.close()
                 raise
-            self._loop, self._thread = loop, thread
+            self._loop = loop
         return self._loop
 
 
-def _run_until_stopped(loop: GuestLoop) -> None:
+def _run_until_stopped(loop: GuestLoop, ended: Latch) -> None:
     try:
         loop.run_forever()
         tasks = asyncio.all_tasks(loop)
@@ -165,3 +165,4 @@ def _run_until_stopped(loop: GuestLoop) -> None:
             loop.run_until_complete(asyncio.wait(tasks, timeout=END_SECONDS))
     finally:
         loop.close()
+        ended.open()
