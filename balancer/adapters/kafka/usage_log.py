@@ -137,7 +137,19 @@ class KafkaUsageLog:
                 if not _cannot_be_taken_apart(error):
                     raise
                 return await self._read_around(consumer, max_records)
+        self._note_ends(consumer)
         return [self._record(record) for records in found.values() for record in records]
+
+    def _note_ends(self, consumer: Consumer) -> None:
+        """Let what a partition held at start count no longer where the topic was made again.
+
+        Offsets begin anew then, and what comes would be taken for what was found at start.
+        """
+        for place in consumer.assignment():
+            end = consumer.highwater(place)
+            known = self._backlog_ends.get(place.partition, 0)
+            if end is not None and end < known:
+                self._backlog_ends[place.partition] = end
 
     def _record(self, record: ConsumerRecord[bytes, bytes]) -> UsageRecord:
         return UsageRecord(
