@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
@@ -25,8 +26,8 @@ STOPPING: Final = "this process is being stopped"
 NOT_SERVED: Final = "this balancer answers no worker: PERMIT_HTTP_DISTRIBUTION is false"
 DETAIL_MAX: Final = 500
 
-WRITE_FAULT_MS: Final = 60_000
-"""A write that failed is tried again well within this time by whoever still has it to do."""
+WRITE_FAULT_MS: Final = 15_000
+"""A write that failed is tried again within this time by whoever still has it to do."""
 
 _log = logging.getLogger("balancer.readiness")
 
@@ -49,11 +50,16 @@ class Writes:
         self._name = name
         self._clock = clock
         self._faults: dict[str, tuple[int, str]] = {}
+        self._under_way: Counter[str] = Counter()
         self._answers_since_ms: int | None = None
 
     @contextmanager
     def noted(self, kind: str) -> Iterator[None]:
-        """Note what comes of a write; the next one of its kind takes the note's place."""
+        """Note what comes of a write; the next one of its kind takes the note's place.
+
+        A failure that nobody tries again is no sign for long: who leads no more records nothing.
+        """
+        self._under_way[kind] += 1
         try:
             yield
         except (RefusedError, ConflictError):  # it answered: what was to be written is at fault
@@ -62,7 +68,10 @@ class Writes:
         except BalancerError as error:
             self._faults[kind] = (self._clock.monotonic_ms(), str(error))
             raise
-        self._faults.pop(kind, None)
+        else:
+            self._faults.pop(kind, None)
+        finally:
+            self._under_way[kind] -= 1
 
     async def check(self, answers: Check) -> None:
         """Check that it answers, and takes what is written.
@@ -77,9 +86,14 @@ class Writes:
         await answers()
         now_ms = self._clock.monotonic_ms()
         self._answers_since_ms = now_ms if since_ms is None else since_ms
-        oldest_ms = max(self._answers_since_ms, now_ms - WRITE_FAULT_MS)
-        at_ms, words = max(self._faults.values(), default=(-1, ""))
-        if at_ms >= oldest_ms:
+        signs = [
+            (at_ms, words)
+            for kind, (at_ms, words) in self._faults.items()
+            if at_ms >= self._answers_since_ms
+            and (self._under_way[kind] or now_ms - at_ms < WRITE_FAULT_MS)
+        ]
+        if signs:
+            _, words = max(signs)
             told = " ".join(words.removeprefix(f"{self._name} ").split())
             raise UnavailableError(f"{self._name} answers but refuses to write: {told}")
 

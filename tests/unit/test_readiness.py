@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from balancer.app import catalogue
-from balancer.app.readiness import WRITE_FAULT_MS, Readiness, Writes
+from balancer.app.readiness import STOPPING, WRITE_FAULT_MS, Readiness, Writes
 from balancer.app.view import DistributionView
 from balancer.errors import BalancerError, ConflictError, RefusedError, UnavailableError
 from tests.support.service_doubles import CountingMetrics, ManualClock
@@ -89,4 +91,19 @@ async def test_a_write_that_nobody_tries_again_is_forgotten(database: Database) 
     database.write(READ_ONLY)
     assert await database.look() == TOLD
     database.clock.ms += WRITE_FAULT_MS
+    with database.writes.noted("reports"):  # somebody does
+        assert await database.look() == TOLD
     assert await database.look() is None
+    database.write(READ_ONLY)
+    database.clock.ms += WRITE_FAULT_MS
+    assert await database.look() is None
+
+
+async def test_who_is_told_to_stop_is_not_ready_for_workers_from_then_on() -> None:
+    view, stop = DistributionView(1), asyncio.Event()
+    view.publish(0, [])
+    readiness = Readiness({}, view, CountingMetrics())
+    readiness.end_with(stop)
+    assert readiness.is_ready
+    stop.set()
+    assert (readiness.is_ready, readiness.fault_of("distribution")) == (False, STOPPING)
