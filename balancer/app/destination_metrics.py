@@ -1,6 +1,6 @@
-"""Measures by destination: what is held back or lent, and what a shadow strategy would change.
+"""Metrics by destination: what is held back or lent, and what a shadow strategy would change.
 
-Decides how many destinations have measures of their own, and when they end: with the destination,
+Decides how many destinations have metrics of their own, and when they end: with the destination,
 with the shadow, and when another process plans the shard. Knows no way of counting.
 """
 
@@ -30,7 +30,7 @@ class ShadowDifference:
     """How a shadow strategy divides a destination otherwise.
 
     Attributes:
-        moved_points: what it would give to others than have it: the sum of what members gain.
+        moved_points: what it would give to other members: the sum of what they gain.
         largest_points: the largest difference of one member, up or down.
     """
 
@@ -55,14 +55,13 @@ def shadow_differences(
 
 
 def lent_points(line: DestinationShares, policy: Policy) -> int:
-    """Return how many of the points that a policy lends nobody could borrow any more.
+    """Return how many of the points that a policy lends are lent: not free any more.
 
-    What is not planned is lent down to the reserve for newcomers.
+    Of what is not planned all is lent but the reserve for newcomers.
     """
     given = total(EntryColumns.of(line.entries).intervals.points())
     free_points = POINTS - given - held_of(line).points
-    unplanned_points = policy.lend_points + policy.newcomer_reserve_points
-    return min(max(0, unplanned_points - free_points), policy.lend_points)
+    return min(max(0, policy.unplanned_points - free_points), policy.lend_points)
 
 
 class DestinationMetrics:

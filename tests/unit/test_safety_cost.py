@@ -196,6 +196,8 @@ async def test_what_is_lent_is_measured_where_a_policy_lends() -> None:
     assert await lent(1_000_000_000) == 300_000_000  # what newcomers got is not lent
     assert await lent(500_000_000) == 0
     assert await lent(790_000_000, Policy()) is None
+    everything = Policy(lend_points=1_000_000_000, newcomer_reserve_points=10_000_000)
+    assert await lent(1, everything) == 1  # with the reserve that is more than there is to plan
 
 
 async def test_a_forgotten_gauge_is_told_no_more() -> None:
