@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import json
 import logging
 from collections.abc import Mapping
 
@@ -13,6 +15,7 @@ from tests.support.real_clients import await_condition
 from tests.support.service_doubles import T0
 from worker_sdk import PermitClient
 from worker_sdk.core.machines import Machines, machine_of, make_instance
+from worker_sdk.errors import WireError
 from worker_sdk.runtime.surroundings import machine
 from worker_sdk.testing import ManualClock
 from worker_sdk.transports.base import Identity, Reading
@@ -25,8 +28,10 @@ from worker_sdk.wire.distribution import (
     Entry,
     Terms,
     encode_document,
+    read_own_shares,
 )
 from worker_sdk.wire.fellows import instances_in_answer, instances_in_document
+from worker_sdk.wire.strict import dump_json
 
 PERIOD_MS = 60_000
 OWN = make_instance("a1b2", "0000000000000001")
@@ -88,6 +93,29 @@ def test_a_hosts_instances_are_found_in_the_file_and_in_the_answer() -> None:
     answer = encode_host_answer(host, 1, [published], None)
     assert answer is not None
     assert instances_in_answer(answer) == {OWN, OTHER}
+
+
+@pytest.mark.parametrize(
+    ("more", "is_one"), [(-1, False), (0, True), (1, True), (12, True), (13, False)]
+)
+def test_a_newer_balancers_line_is_one_for_shares_and_fellows_alike(
+    more: int, is_one: bool
+) -> None:
+    host = "web-1"
+    lines = gzip.decompress(encode_document(document((host, OWN)))).splitlines()
+    row = json.loads(lines[-1])
+    row = row[:more] if more < 0 else row + ["said later"] * more
+    body = gzip.compress(b"\n".join([*lines[:-1], dump_json(row), b""]))
+    if is_one:
+        assert instances_in_document(body, host) == {OWN}
+        assert read_own_shares(body, host, OWN) == read_own_shares(
+            gzip.compress(b"\n".join([*lines, b""])), host, OWN
+        )
+        return
+    with pytest.raises(WireError):
+        instances_in_document(body, host)
+    with pytest.raises(WireError):
+        read_own_shares(body, host, OWN)
 
 
 class Crowd:

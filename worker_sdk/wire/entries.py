@@ -33,6 +33,10 @@ _AROUND_BYTES: Final = len("[,]")
 
 _LONGEST_BYTES: Final = 2 * NAME_MAX_BYTES + 3 * len(str(POINTS)) + _BETWEEN_BYTES + _AROUND_BYTES
 
+ENTRY_ITEMS: Final = 4
+ENTRY_ITEMS_MAX: Final = 16
+"""Of a member's line; what is beyond the first four is for later versions."""
+
 Member = tuple[str, str]
 """(host, instance)."""
 
@@ -155,11 +159,23 @@ def decode_entry(line: bytes) -> Entry:
     Raises:
         WireError: where it is none.
     """
-    row = as_list(parse_json(line), "a member", most=16)
-    if len(row) < 4:
-        raise WireError(RejectReason.BAD_FIELD, "a member has no four items")
+    row = entry_items(line)
     host, instance = as_name(row[0], "host"), as_name(row[1], "instance")
     return Entry(host, instance, decode_intervals(row[2]), decode_safe_points(row[3]))
+
+
+def entry_items(line: bytes) -> list[object]:
+    """Return the items of a member's line, of which only the number has been looked at.
+
+    What a newer balancer adds at the end is there and means nothing here.
+
+    Raises:
+        WireError: where it is no such line.
+    """
+    row = as_list(parse_json(line), "a member", most=ENTRY_ITEMS_MAX)
+    if len(row) < ENTRY_ITEMS:
+        raise WireError(RejectReason.BAD_FIELD, f"a member has no {ENTRY_ITEMS} items")
+    return row
 
 
 def decode_intervals(value: object) -> tuple[Interval, ...]:

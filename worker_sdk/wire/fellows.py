@@ -6,13 +6,10 @@ shares.
 
 from __future__ import annotations
 
-from typing import Final
-
 from worker_sdk.wire.compression import gunzip_bytes
+from worker_sdk.wire.entries import entry_items
 from worker_sdk.wire.limits import ANSWER_MAX_BYTES, DOCUMENT_MAX_BYTES, POINTER_DOCUMENTS_MAX
 from worker_sdk.wire.strict import as_list, as_name, as_object, check_name, dump_json, parse_json
-
-_MEMBER_PARTS: Final = 4
 
 
 def instances_in_document(body: bytes, host: str) -> frozenset[str]:
@@ -23,12 +20,8 @@ def instances_in_document(body: bytes, host: str) -> frozenset[str]:
     """
     prefix = dump_json([check_name(host, "host")])[:-1] + b","
     lines = gunzip_bytes(body, DOCUMENT_MAX_BYTES).splitlines()
-    own = (
-        as_list(parse_json(line), "a member", most=_MEMBER_PARTS)
-        for line in lines
-        if line.startswith(prefix)
-    )
-    return frozenset(as_name(member[1], "instance") for member in own if len(member) > 1)
+    own = (as_name(entry_items(line)[1], "instance") for line in lines if line.startswith(prefix))
+    return frozenset(own)
 
 
 def instances_in_answer(body: bytes) -> frozenset[str]:

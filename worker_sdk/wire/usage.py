@@ -307,12 +307,3 @@ def merge_tuples(older: UsageTuple, newer: UsageTuple) -> UsageTuple:
         starved_ms=min(older.starved_ms + newer.starved_ms, PERMITS_MAX),
         busy_ms=min(older.busy_ms + newer.busy_ms, PERMITS_MAX),
     )
-
-
-def group_by_destination(tuples: Iterable[UsageTuple]) -> dict[str, UsageTuple]:
-    """Return one tuple a destination, merged in the order given."""
-    merged: dict[str, UsageTuple] = {}
-    for entry in tuples:
-        known = merged.get(entry.destination)
-        merged[entry.destination] = entry if known is None else merge_tuples(known, entry)
-    return merged
