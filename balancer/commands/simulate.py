@@ -326,8 +326,8 @@ def _tell(result: dict[str, object], outcome: Outcome, wanted: _Wanted) -> None:
                 account.host,
                 total := sum(account.wanted),
                 served := sum(account.served),
-                _Right(f"{100 * served / total:.1f} %" if total else "-"),
-                _Right(f"{100 * account.points_in(last) / POINTS:.3f} %"),
+                _RightAligned(f"{100 * served / total:.1f} %" if total else "-"),
+                _RightAligned(f"{100 * account.points_in(last) / POINTS:.3f} %"),
                 account.longest_zero_windows,
             )
             for account in most_in_need(outcome, MEMBERS_SHOWN)
@@ -337,7 +337,7 @@ def _tell(result: dict[str, object], outcome: Outcome, wanted: _Wanted) -> None:
         click.echo(f"(those of {len(outcome.hosts)} hosts that went without most)")
 
 
-class _Right:
+class _RightAligned:
     """A text that a table puts to the right, as numbers are."""
 
     def __init__(self, text: str) -> None:

@@ -108,14 +108,14 @@ def unzstd_bytes(body: bytes, limit_bytes: int) -> bytes:
     return content.getvalue()
 
 
-class _Kept(threading.local):
+class _ThreadDecompressor(threading.local):
     """What unpacks small frames; made once a thread, since making it takes longer than using it."""
 
     def __init__(self) -> None:
         self.decompressor = zstandard.ZstdDecompressor(max_window_size=WHOLE_MAX_BYTES)
 
 
-_kept: Final = _Kept()
+_of_thread: Final = _ThreadDecompressor()
 
 
 def _whole_frame(body: bytes, limit_bytes: int) -> bytes | None:
@@ -124,8 +124,8 @@ def _whole_frame(body: bytes, limit_bytes: int) -> bytes | None:
         stated = zstandard.frame_content_size(body)
         if not 0 < stated <= limit_bytes:
             return None
-        return _kept.decompressor.decompress(body, allow_extra_data=False)
-    except zstandard.ZstdError:  # whoever looks at the pieces says what is wrong with them
+        return _of_thread.decompressor.decompress(body, allow_extra_data=False)
+    except zstandard.ZstdError:  # reading it in pieces says what is wrong with it
         return None
 
 
