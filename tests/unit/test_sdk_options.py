@@ -86,6 +86,13 @@ def test_a_password_in_an_address_is_not_told_on() -> None:
     assert "hunter2" not in str(raised.value)
 
 
+@pytest.mark.parametrize("address", ["ftp://me:hunter2@host/a", "me:hunter2@balancer:8080"])
+def test_a_password_in_an_address_that_is_none_is_not_told_on(address: str) -> None:
+    with pytest.raises(ConfigurationError, match="is no address") as refused:
+        PermitClient(destinations=["db"], kafka="kafka:9092", distribution=address)
+    assert "hunter2" not in str(refused.value)
+
+
 @pytest.mark.parametrize(
     ("variable", "value", "message"),
     [

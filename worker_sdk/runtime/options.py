@@ -170,8 +170,9 @@ def make_options(
     if not callable(distribution) and not (
         _is_a(distribution, str) and distribution.startswith(known)
     ):
+        shown = _bare(distribution) if _is_a(distribution, str) else distribution
         raise ConfigurationError(
-            f"distribution: {distribution!r} is no address; "
+            f"distribution: {shown!r:.80} is no address; "
             "an example: s3://permits/prod or http://balancer:8080"
         )
     _check_kafka(kafka)
