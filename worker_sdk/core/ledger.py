@@ -93,13 +93,12 @@ class Ledger:
         used_by_mode: permits taken since the start, by mode.
         refused_total: permits refused since the start.
         refunded_total: permits given back that could be spent again.
-        refunds_ignored_total: permits given back that could not.
     """
 
     __slots__ = (
         *("_from_ms", "_grows_ms", "_is_closed", "_ladder", "_left", "_refused", "_released"),
         *("_slice", "_spending", "_standing", "_until_ms", "_used", "purse", "refunded_total"),
-        *("refunds_ignored_total", "refused_total", "used_by_mode"),
+        *("refused_total", "used_by_mode"),
     )
 
     def __init__(self) -> None:
@@ -121,7 +120,6 @@ class Ledger:
         self.used_by_mode = dict.fromkeys(Mode, 0)
         self.refused_total = 0
         self.refunded_total = 0
-        self.refunds_ignored_total = 0
 
     # -- the hot path
 
@@ -229,7 +227,6 @@ class Ledger:
             back = self._spending.give_back(standing.start_ms, standing.end_ms, permits)
         self._used -= permits
         self.refunded_total += back
-        self.refunds_ignored_total += permits - back
         return back
 
     def forget_answer(self) -> None:
