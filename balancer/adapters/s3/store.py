@@ -124,7 +124,7 @@ class S3DocumentStore:
         ):
             if document is None:
                 unreadable.append(epoch)
-            elif _counts(document, now_ms):
+            elif gives_until_ms(document) > now_ms:
                 documents.append(document)
             else:
                 known.expired.add(epoch)
@@ -289,8 +289,3 @@ def _counting(value: object) -> dict[int, int]:
         for pair in pairs
         if isinstance(pair, list) and [type(part) for part in pair] == [int, int]
     }
-
-
-def _counts(document: Document, now_ms: int) -> bool:
-    """Say whether the document may still give somebody permits."""
-    return gives_until_ms(document) > now_ms
