@@ -151,13 +151,16 @@ class Service:
         self._kafka = kafka_config(settings)
         self._dsn = postgres_dsn(settings)
         self._clock = SteadyClock(SystemClock())
-        self._writes = {name: Writes(name, self._clock) for name in ("PostgreSQL", "S3")}
-        self._store = WatchedStore(s3_config(settings), self._writes["S3"])
+        self._metrics = PrometheusMetrics()
+        self._writes = {
+            dependency: Writes(dependency, name, self._clock, self._metrics)
+            for dependency, name in (("postgres", "PostgreSQL"), ("s3", "S3"))
+        }
+        self._store = WatchedStore(s3_config(settings), self._writes["s3"])
         self._repository: PostgresRepository | None = None
         self._supervisor: Supervisor | None = None
         self._ingest: Ingest | None = None
         self._has_caught_up = False
-        self._metrics = PrometheusMetrics()
         self._view = DistributionView(follows=settings.http_distribution)
         self._readiness = Readiness(
             {
@@ -316,16 +319,16 @@ class Service:
         await list_topics(self._kafka)
 
     async def _check_s3(self) -> None:
-        await self._writes["S3"].check(self._store.check)
+        await self._writes["s3"].check(self._store.check)
 
     async def _check_postgres(self) -> None:
         if self._repository is None:
             self._repository = await WatchedRepository.watched(
                 self._dsn,
-                self._writes["PostgreSQL"],
+                self._writes["postgres"],
                 pool_size=self._settings.postgres_pool_size,
             )
-        await self._writes["PostgreSQL"].check(self._repository.check_schema)
+        await self._writes["postgres"].check(self._repository.check_schema)
 
     def _connected(self) -> PostgresRepository:
         if self._repository is None:

@@ -90,6 +90,7 @@ class Agenda:
     lends: bool = False
     lending_at_ms: int = 0
     was_early: bool = False
+    due_slot: int | None = None
 
     def due(self, now_ms: int) -> RoundKind | None:
         """Return the round to run now, None where none is due.
@@ -156,8 +157,15 @@ class Agenda:
         else:
             self.regular_asked = False
             slot = now_ms // self.round_ms
+            if self.due_slot is None:
+                self.due_slot = slot
             if now_ms >= plan_at_ms(slot, self.round_ms):
                 self.done_slot = slot
+
+    def end_regular(self, now_ms: int) -> bool:
+        """Note that a regular round came to its end; say whether after the one it was due in."""
+        slot, self.due_slot = self.due_slot, None
+        return slot is not None and now_ms // self.round_ms > slot
 
     def succeed(self) -> None:
         """Note that the round begun came to its end."""

@@ -18,6 +18,7 @@ STALE: Final = "permit_ingest_stale_total"
 STORE_RETRIES: Final = "permit_ingest_store_retries_total"
 LAG_RECORDS: Final = "permit_ingest_lag_records"
 ROUNDS: Final = "permit_rounds_total"
+ROUNDS_LATE: Final = "permit_rounds_late_total"
 ROUND_SECONDS: Final = "permit_round_seconds"
 BROKEN: Final = "permit_invariants_broken_total"
 EPOCH: Final = "permit_epoch"
@@ -27,6 +28,7 @@ HTTP_REQUESTS: Final = "permit_http_requests_total"
 HTTP_WAITING: Final = "permit_http_waiting"
 CLOCK_AHEAD: Final = "permit_clock_ahead_seconds"
 DEPENDENCY_UP: Final = "permit_dependency_up"
+DEPENDENCY_SECONDS: Final = "permit_dependency_seconds"
 TASK_RESTARTS: Final = "permit_task_restarts_total"
 HELD_POINTS: Final = "permit_held_points"
 HOLDS: Final = "permit_holds"
@@ -70,6 +72,9 @@ CATALOGUE: Final = (
     ),
     Metric(LAG_RECORDS, "gauge", "records", "Waiting in the partitions of this process"),
     Metric(ROUNDS, "counter", "rounds", "Rounds run, by what came of them", ("outcome",)),
+    Metric(
+        ROUNDS_LATE, "counter", "rounds", "Regular ones that ended after the round they were due in"
+    ),
     Metric(ROUND_SECONDS, "histogram", "seconds", "From the snapshot to the published pointer"),
     Metric(BROKEN, "counter", "rounds", "Stopped: the document would have broken an invariant"),
     Metric(EPOCH, "gauge", "epoch", "Newest epoch published", ("shard",)),
@@ -83,6 +88,13 @@ CATALOGUE: Final = (
         "0 or 1",
         "Answered when it was last asked, and took what was written to it",
         ("dependency",),
+    ),
+    Metric(
+        DEPENDENCY_SECONDS,
+        "histogram",
+        "seconds",
+        "A call to a dependency took, to its end or failure: check, or what is written",
+        ("dependency", "call"),
     ),
     Metric(CLOCK_AHEAD, "gauge", "seconds", "This machine's clock, beside PostgreSQL's"),
     Metric(TASK_RESTARTS, "counter", "restarts", "A part of the service failed", ("task",)),

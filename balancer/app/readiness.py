@@ -42,13 +42,17 @@ class Writes:
     what is really to be written shows it, and is noted here.
 
     Args:
-        name: the dependency, as its errors begin and as it is told.
+        dependency: its name among the checks.
+        name: as its errors begin and as it is told.
         clock: for the age of what was noted.
+        metrics: told how long each write took.
     """
 
-    def __init__(self, name: str, clock: Clock) -> None:
+    def __init__(self, dependency: str, name: str, clock: Clock, metrics: Metrics) -> None:
+        self._dependency = dependency
         self._name = name
         self._clock = clock
+        self._metrics = metrics
         self._faults: dict[str, tuple[int, str]] = {}
         self._under_way: Counter[str] = Counter()
         self._answers_since_ms: int | None = None
@@ -60,6 +64,7 @@ class Writes:
         A failure that nobody tries again is no sign for long: who leads no more records nothing.
         """
         self._under_way[kind] += 1
+        started_ms = self._clock.monotonic_ms()
         try:
             yield
         except (RefusedError, ConflictError):  # it answered: what was to be written is at fault
@@ -72,6 +77,8 @@ class Writes:
             self._faults.pop(kind, None)
         finally:
             self._under_way[kind] -= 1
+            took_seconds = (self._clock.monotonic_ms() - started_ms) / 1000
+            _observe(self._metrics, took_seconds, self._dependency, kind)
 
     async def check(self, answers: Check) -> None:
         """Check that it answers, and takes what is written.
@@ -96,6 +103,11 @@ class Writes:
             _, words = max(signs)
             told = " ".join(words.removeprefix(f"{self._name} ").split())
             raise UnavailableError(f"{self._name} answers but refuses to write: {told}")
+
+
+def _observe(metrics: Metrics, took_seconds: float, dependency: str, call: str) -> None:
+    labels = {"dependency": dependency, "call": call}
+    metrics.observe(catalogue.DEPENDENCY_SECONDS, took_seconds, labels)
 
 
 class Readiness:
@@ -137,6 +149,8 @@ class Readiness:
             BalancerError: where it answered and refuses, so that waiting is in vain.
         """
         fault: str | None = None
+        loop = asyncio.get_running_loop()
+        started = loop.time()
         try:
             async with asyncio.timeout(CHECK_SECONDS):
                 await self._checks[name]()
@@ -151,6 +165,8 @@ class Readiness:
         except BalancerError as error:
             self._note(name, str(error)[:DETAIL_MAX])
             raise
+        finally:
+            _observe(self._metrics, loop.time() - started, name, "check")
         self._note(name, fault)
         return fault
 

@@ -272,6 +272,8 @@ class Supervisor:
             ingest = self._peers.view(self._ingest_view())
             await self._cycle.run(held.state, kind, ingest, may_publish=lambda: self._leads(held))
             agenda.succeed()
+            if kind is RoundKind.REGULAR and agenda.end_regular(self._clock.now_ms()):
+                self._metrics.count(catalogue.ROUNDS_LATE)
         except BalancerError as error:
             agenda.fail(kind, self._clock.now_ms())
             self._metrics.count(catalogue.ROUNDS, 1, {"outcome": "failed"})

@@ -45,7 +45,8 @@ def serve(*, config_file: Path | None, embedded: bool, data_dir: Path | None) ->
     SIGTERM or Ctrl-C. `permit-balancer doctor` says what is missing.
     """
     # Until the loop has its own: to be told to stop while starting is to stop, in order.
-    signal.signal(signal.SIGTERM, _leave)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _leave)
     from balancer.commands.logs import set_up_logs  # noqa: PLC0415
     from balancer.commands.open_files import room_for_waiters, warn_of_less_room  # noqa: PLC0415
     from balancer.commands.process import prepare_process  # noqa: PLC0415

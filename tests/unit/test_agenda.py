@@ -112,6 +112,19 @@ def test_a_failed_round_is_tried_again_after_pauses_that_double_up_to_a_bound() 
     assert known.next_ms(now_ms) > now_ms
 
 
+def test_a_regular_round_is_late_that_ends_in_the_round_after_however_often_it_was_tried() -> None:
+    known = agenda()
+    due_ms = START_MS + 38_000
+    known.begin(RoundKind.REGULAR, due_ms)
+    assert not known.end_regular(due_ms + 21_999)
+    known.begin(RoundKind.REGULAR, due_ms)
+    assert known.end_regular(due_ms + 22_000)
+    known.begin(RoundKind.REGULAR, due_ms)
+    known.fail(RoundKind.REGULAR, due_ms + 20_000)
+    known.begin(RoundKind.REGULAR, due_ms + 25_000)
+    assert known.end_regular(due_ms + 26_000)
+
+
 def test_a_clock_set_back_by_an_hour_does_not_stop_the_rounds() -> None:
     known = agenda()
     assert run(known, START_MS + 38_000) is RoundKind.REGULAR

@@ -22,7 +22,7 @@ class Database:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.metrics = CountingMetrics()
-        self.writes = Writes("PostgreSQL", self.clock)
+        self.writes = Writes("postgres", "PostgreSQL", self.clock, self.metrics)
         self.fault: BalancerError | None = None
         checks = {"postgres": lambda: self.writes.check(self._answers)}
         self.readiness = Readiness(checks, DistributionView(1), self.metrics)
@@ -97,6 +97,14 @@ async def test_a_write_that_nobody_tries_again_is_forgotten(database: Database) 
     database.write(READ_ONLY)
     database.clock.ms += WRITE_FAULT_MS
     assert await database.look() is None
+
+
+async def test_each_call_is_measured_whatever_comes_of_it(database: Database) -> None:
+    database.write()
+    database.write(READ_ONLY)
+    await database.look()
+    counts, name = database.metrics.counts, catalogue.DEPENDENCY_SECONDS
+    assert (counts[name, "postgres", "reports"], counts[name, "postgres", "check"]) == (2, 2)
 
 
 async def test_who_is_told_to_stop_is_not_ready_for_workers_from_then_on() -> None:

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 60
 
@@ -13,7 +15,7 @@ TOLD_WHILE_LOADING = """
 import os, signal
 from balancer import settings
 from balancer.commands import main
-settings.load_settings = lambda _: os.kill(os.getpid(), signal.SIGTERM) or signal.pause()
+settings.load_settings = lambda _: os.kill(os.getpid(), signal.NUMBER) or signal.pause()
 raise SystemExit(main(["serve"]))
 """
 
@@ -30,6 +32,7 @@ def run(program: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_told_to_stop_before_it_serves_it_ends_in_order_and_says_nothing() -> None:
-    ended = run(TOLD_WHILE_LOADING)
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGINT"])
+def test_told_to_stop_before_it_serves_it_ends_in_order_and_says_nothing(number: str) -> None:
+    ended = run(TOLD_WHILE_LOADING.replace("NUMBER", number))
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
