@@ -42,8 +42,9 @@ def doctor(ctx: click.Context, *, config_file: Path | None, as_json: bool) -> No
 
     One line a check, with the remedy. Exit code 1 if one fails; a note is no failure.
     """
-    # It says each refused connection on standard error; the finding says it once.
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+    # They say each refused connection on standard error; the finding says it once.
+    for name in ("aiokafka", "asyncio"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     findings = asyncio.run(_findings(settings_of(config_file), as_json=as_json))
     if as_json:
         print_json({"checks": [asdict(finding) for finding in findings]})

@@ -33,7 +33,8 @@ async def list_topics(config: KafkaConfig) -> set[str]:
             finally:
                 await admin.close()
     except (KafkaError, OSError, TimeoutError) as error:
-        told = str(error) or type(error).__name__
+        silence = f"no answer within {PROBE_SECONDS} s ({type(error).__name__})"
+        told = str(error) or silence
         raise UnavailableError(f"Kafka at {config.bootstrap_servers}: {told}") from error
     except (ValueError, AssertionError) as error:
         raise SettingsError(
