@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
-from balancer.app.instants import moment, time_of_day
+from balancer.app.instants import date_and_time, time_of_day
 from balancer.app.rule_texts import Case, count, percent, words_of
 from balancer.core.model import PERCENT_POINTS, Destination, Policy, Strategy
 from balancer.core.record import NEWCOMER, DetailRecord, reasons_in_force
@@ -83,7 +83,7 @@ def not_planned(name: str, host: str | None, at_ms: int | None = None) -> str:
     if at_ms is not None:
         whom = "" if host is None else f" for the host {host!r}"
         return (
-            f"history has no members of {name!r}{whom} at {moment(at_ms)} UTC: nothing was "
+            f"history has no members of {name!r}{whom} at {date_and_time(at_ms)} UTC: nothing was "
             "planned, or it is longer ago than PERMIT_HISTORY_DETAIL_HOURS"
         )
     if host is None:

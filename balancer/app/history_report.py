@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from balancer.app.explanation import Explanation, case_as_json, explained
-from balancer.app.instants import moment, time_of_day
+from balancer.app.instants import date_and_time, time_of_day
 from balancer.core.model import PERCENT_POINTS, Reason, RoundKind
 from balancer.core.record import (
     SPAN_MS,
@@ -135,31 +135,31 @@ async def in_stretch(
 # ---------------------------------------------------------------- as JSON
 
 
-def moment_as_json(name: str, told: Moment) -> dict[str, object]:
+def moment_as_json(name: str, known: Moment) -> dict[str, object]:
     """Return what is known of an instant as JSON values."""
-    is_span = isinstance(told.record, SpanRecord)
-    record = None if told.record is None else _values(told.record)
-    cases = () if told.explanation is None else told.explanation.cases
+    is_span = isinstance(known.record, SpanRecord)
+    record = None if known.record is None else _values(known.record)
+    cases = () if known.explanation is None else known.explanation.cases
     return {
         "destination": name,
-        "at_ms": told.at_ms,
-        "covered": told.is_covered,
+        "at_ms": known.at_ms,
+        "covered": known.is_covered,
         "round": None if is_span else record,
         "span": record if is_span else None,
         "members": [case_as_json(case) for case in cases],
-        "more": told.explanation is not None and told.explanation.more,
-        "shard_rounds": [_values(entry) for entry in told.rounds],
+        "more": known.explanation is not None and known.explanation.more,
+        "shard_rounds": [_values(entry) for entry in known.rounds],
     }
 
 
-def stretch_as_json(name: str, told: Stretch) -> dict[str, object]:
+def stretch_as_json(name: str, stretch: Stretch) -> dict[str, object]:
     """Return what is known of a stretch of time as JSON values."""
     return {
         "destination": name,
-        "from_ms": told.from_ms,
-        "until_ms": told.until_ms,
-        "spans": [_values(entry) for entry in told.history.spans],
-        "rounds": [_values(entry) for entry in told.history.destinations],
+        "from_ms": stretch.from_ms,
+        "until_ms": stretch.until_ms,
+        "spans": [_values(entry) for entry in stretch.history.spans],
+        "rounds": [_values(entry) for entry in stretch.history.destinations],
         "members": [
             {
                 "planned_at_ms": detail.planned_at_ms,
@@ -169,11 +169,11 @@ def stretch_as_json(name: str, told: Stretch) -> dict[str, object]:
                 "capacity": detail.capacity,
                 **asdict(reason),
             }
-            for detail in told.details
+            for detail in stretch.details
             for reason in detail.reasons
         ],
-        "shard_rounds": [_values(entry) for entry in told.history.rounds],
-        "more": told.more,
+        "shard_rounds": [_values(entry) for entry in stretch.history.rounds],
+        "more": stretch.more,
     }
 
 
@@ -187,10 +187,10 @@ def _values(record: DestinationRecord | SpanRecord | RoundRecord) -> dict[str, A
 # ---------------------------------------------------------------- for people
 
 
-def moment_lines(name: str, told: Moment) -> list[str]:
+def moment_lines(name: str, known: Moment) -> list[str]:
     """Return what is known of an instant, without its members, a line a fact."""
-    at = moment(told.at_ms)
-    record = told.record
+    at = date_and_time(known.at_ms)
+    record = known.record
     if record is None:
         return [f"nothing is kept of {name} at {at} UTC: it was not planned, or it is too long ago"]
     if isinstance(record, SpanRecord):
@@ -200,9 +200,9 @@ def moment_lines(name: str, told: Moment) -> list[str]:
     else:
         lines = [f"{name} at {at} UTC"]
         lines += _record_lines(record)
-    if not told.is_covered:
+    if not known.is_covered:
         lines.insert(1, "  no document covered this instant; what follows was the last before it")
-    lines += [f"  {time_of_day(entry.planned_at_ms)}  {entry.sentence}" for entry in told.rounds]
+    lines += [f"  {time_of_day(entry.planned_at_ms)}  {entry.sentence}" for entry in known.rounds]
     return lines
 
 
@@ -275,15 +275,15 @@ STRETCH_HEAD: Final = (
 )
 
 
-def stretch_rows(told: Stretch) -> list[tuple[object, ...]]:
+def stretch_rows(stretch: Stretch) -> list[tuple[object, ...]]:
     """Return a row a round; of ten minutes averages, and the least capacity and level."""
-    spans = map(_span_row, told.history.spans)
-    return [*spans, *map(_round_row, told.history.destinations)]
+    spans = map(_span_row, stretch.history.spans)
+    return [*spans, *map(_round_row, stretch.history.destinations)]
 
 
 def _span_row(span: SpanRecord) -> tuple[object, ...]:
     return (
-        moment(span.from_ms),
+        date_and_time(span.from_ms),
         f"{span.rounds} in all",
         "-",
         span.capacity_least,
@@ -299,7 +299,7 @@ def _span_row(span: SpanRecord) -> tuple[object, ...]:
 
 def _round_row(record: DestinationRecord) -> tuple[object, ...]:
     return (
-        moment(record.planned_at_ms),
+        date_and_time(record.planned_at_ms),
         _kind(record),
         record.epoch,
         record.capacity,
@@ -327,9 +327,9 @@ HOST_HEAD: Final = (
 )
 
 
-def host_rows(told: Stretch) -> list[tuple[object, ...]]:
+def host_rows(stretch: Stretch) -> list[tuple[object, ...]]:
     """Return a row a round and member of the host."""
-    return [_host_row(detail, reason) for detail in told.details for reason in detail.reasons]
+    return [_host_row(detail, reason) for detail in stretch.details for reason in detail.reasons]
 
 
 def _host_row(detail: DetailRecord, reason: Reason) -> tuple[object, ...]:
@@ -338,7 +338,7 @@ def _host_row(detail: DetailRecord, reason: Reason) -> tuple[object, ...]:
         waited = f"{reason.starved_ms / 1000:.1f} s"
         account = (reason.asked_permits, reason.used_permits, reason.denied_permits, waited)
     return (
-        moment(detail.planned_at_ms),
+        date_and_time(detail.planned_at_ms),
         detail.epoch,
         reason.instance,
         _percent(reason.share_points),
@@ -348,11 +348,11 @@ def _host_row(detail: DetailRecord, reason: Reason) -> tuple[object, ...]:
     )
 
 
-def incident_lines(told: Stretch) -> list[str]:
+def incident_lines(stretch: Stretch) -> list[str]:
     """Return a line for each round of the shard that published nothing, though it should have."""
     return [
-        f"{moment(entry.planned_at_ms)}  {entry.outcome}: {entry.sentence}"
-        for entry in told.history.rounds
+        f"{date_and_time(entry.planned_at_ms)}  {entry.outcome}: {entry.sentence}"
+        for entry in stretch.history.rounds
         if entry.outcome != "published"
     ]
 

@@ -63,7 +63,7 @@ def _of_calendar(text: str) -> int | None:
         return None
 
 
-def moment(at_ms: int) -> str:
+def date_and_time(at_ms: int) -> str:
     """Return an instant as date and time of day, UTC."""
     return (_EPOCH + timedelta(milliseconds=at_ms)).strftime("%Y-%m-%d %H:%M:%S")
 

@@ -160,7 +160,7 @@ def _tell_stretch(name: str, told: Stretch, as_json: bool, host: str | None) -> 
         stretch_as_json,
         stretch_rows,
     )
-    from balancer.app.instants import moment  # noqa: PLC0415
+    from balancer.app.instants import date_and_time  # noqa: PLC0415
 
     if as_json:
         print_json(stretch_as_json(name, told))
@@ -173,7 +173,8 @@ def _tell_stretch(name: str, told: Stretch, as_json: bool, host: str | None) -> 
     else:
         whom = name if host is None else f"{host} and {name}"
         click.echo(
-            f"nothing is kept of {whom} from {moment(told.from_ms)} to {moment(told.until_ms)} UTC"
+            f"nothing is kept of {whom} from {date_and_time(told.from_ms)} to "
+            f"{date_and_time(told.until_ms)} UTC"
         )
     lines = incident_lines(told)
     if lines:

@@ -16,7 +16,7 @@ from balancer.adapters.postgres.repository import PostgresRepository
 from balancer.adapters.postgres.schema import migrate
 from balancer.app.cycle import Cycle, CycleLimits, ShardState
 from balancer.app.history import RoundHistory
-from balancer.app.instants import moment
+from balancer.app.instants import date_and_time
 from balancer.app.view import DistributionView
 from balancer.commands import main
 from balancer.core.learning import IngestView
@@ -147,7 +147,7 @@ async def test_what_rounds_did_is_told_explained_and_run_again_by_the_command_li
     table = (await call("history", *whom, *stretch)).splitlines()
     assert len(table) == 6
     burst_ms = begin + 2 * ROUND_MS + 38_000
-    (row,) = [line for line in table if line.startswith(moment(burst_ms))]
+    (row,) = [line for line in table if line.startswith(date_and_time(burst_ms))]
     assert row.split()[2:7] == ["regular", "3", "1000", "3", "5200"]
     told = json.loads(await call("history", *whom, *stretch, "--json"))
     assert [entry["asked_permits"] for entry in told["rounds"]] == [300, 300, 5200, 300, 300]

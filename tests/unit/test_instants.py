@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from balancer.app.instants import moment, parse_instant, time_of_day
+from balancer.app.instants import date_and_time, parse_instant, time_of_day
 from balancer.errors import InstantError
 
 NOW_MS = 1_796_008_500_123  # 2026-11-30 03:15:00.123
@@ -29,7 +29,7 @@ DAY_MS = 86_400_000
     ],
 )
 def test_an_instant_is_read(text: str, told: str) -> None:
-    assert moment(parse_instant(text, NOW_MS)) == told
+    assert date_and_time(parse_instant(text, NOW_MS)) == told
 
 
 def test_a_time_of_day_is_that_of_utc() -> None:
