@@ -79,7 +79,9 @@ def lay_out(
         capacity: permits a window.
         windows: those that the intervals are for.
         served_window: of each row the last window that gave it a whole permit; those with the
-            smallest have waited longest. Used only where shares are below one permit.
+            smallest have waited longest, and those with one beyond these windows as well: it was a
+            window of another length, or by a wrong clock. Used only where shares are below one
+            permit.
     """
     ordered = points[rows]
     # Not capacity · points >= POINTS: that product may pass 64 bits.
@@ -96,7 +98,8 @@ def lay_out(
         end[small] = offset + np.cumsum(sizes)
         start[small] = end[small] - sizes
     elif len(small):
-        owed = small[np.argsort(served_window[small], kind="stable")].tolist()
+        served = np.where(served_window < windows.stop, served_window, 0)
+        owed = small[np.argsort(served[small], kind="stable")].tolist()
         small = ints(_lay_small(owed, points, (start, end), offset, (capacity, windows)))
     placed = np.concatenate((large, small))
     return Layout(start, end, placed, _served(start, end, capacity, windows))

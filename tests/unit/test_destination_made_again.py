@@ -64,3 +64,26 @@ def test_the_old_length_is_not_mixed_with_the_new(
     (line,) = shard.published[-1].destinations
     assert (line.terms.window_seconds, line.terms.capacity) == (after, 100)
     assert [len(entry.intervals) for entry in line.entries] == [1]
+
+
+@pytest.mark.parametrize("seconds", [(10, 30), (30, 10), (10, 10)])
+def test_of_more_members_than_permits_nobody_is_passed_over_for_what_the_old_length_gave(
+    seconds: tuple[int, int],
+) -> None:
+    before, after = seconds
+    policy = Policy(pacing=Pacing.WINDOW, guard_ms=0, valid_for_seconds=10)
+    world = World(Setup(((NAME, before),), policy, 1, 0, 0), {NAME: 2}, random.Random(1))
+    for number in range(3):
+        world.join(f"host-{number}", 2000)
+    for _ in range(60):
+        tick(world, CALM)
+    world.remove(NAME)
+    while any(terms.capacity for terms in terms_in_files(world)):
+        tick(world, CALM)
+    del world.destinations[NAME]
+    world.make(NAME, 2, after)
+    for _ in range(60 * after // 10):
+        tick(world, CALM)
+    last = world.window(NAME) - 1
+    for worker in world.workers:
+        assert sum(worker.spent[NAME, window] for window in range(last - 5, last + 1)) > 0
