@@ -15,7 +15,6 @@ from types import FrameType
 
 import pytest
 
-from tests.support.real_clients import await_condition
 from worker_sdk import DestinationHandle, PermitClient, PermitTimeout
 from worker_sdk.testing import InMemoryBalancer, wait_until_ready
 from worker_sdk.wire.usage import MemberState
@@ -177,11 +176,14 @@ def test_a_start_and_a_close_that_are_interrupted_anywhere_leave_nothing_behind(
         client.close(timeout=WAIT_SECONDS)
     assert times == LIMITS // 4
 
-    def are_gone() -> bool:
+    def left() -> set[str]:
         # One that is interrupted amid `Thread.start` is listed for ever, and never begins.
-        return {thread for thread in threading.enumerate() if thread.ident} <= before
+        return {thread.name for thread in set(threading.enumerate()) - before if thread.ident}
 
-    await_condition(are_gone, "no thread is left")
+    until_mono = time.monotonic() + WAIT_SECONDS
+    while left() and time.monotonic() < until_mono:
+        time.sleep(0.02)
+    assert left() == set()
     told = [
         {batch.instance for batch in balancer.batches if batch.state is state}
         for state in (MemberState.STARTING, MemberState.LEAVING)
