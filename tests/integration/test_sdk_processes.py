@@ -231,7 +231,8 @@ def test_a_delivery_under_way_at_a_fork_stays_the_parents(
             a = client.destination("a")
             until(lambda: a.state.epoch)
             with a.permit():
-                threading.Thread(target=a.try_acquire, name="busy", daemon=True).start()
+                busy = threading.Thread(target=a.try_acquire, name="busy", daemon=True)
+                busy.start()
                 assert entered.wait(20)
                 pid = os.fork()
                 if pid:
@@ -239,6 +240,7 @@ def test_a_delivery_under_way_at_a_fork_stays_the_parents(
             if pid == 0:
                 os._exit(5)
             until(lambda: os.waitpid(pid, os.WNOHANG)[1] == 5 << 8)
+            busy.join(20)  # before the client closes
         """,
         broker.bootstrap_servers,
         fresh_name("host"),
