@@ -205,37 +205,6 @@ async def test_stopping_leaves_the_lease_free(server: Server) -> None:
 
 
 @pytest.mark.timeout(120)
-async def test_a_database_that_answers_and_takes_no_writes_is_told_and_workers_are_served(
-    settings: Settings, server: Server, tmp_path: Path
-) -> None:
-    create_destination(server)
-    server.wait(lambda: newest_epoch(server) > 0, "published")
-    dsn = settings["PERMIT_POSTGRES_DSN"]
-    await query(
-        dsn,
-        f'ALTER DATABASE "{dsn.rpartition("/")[2]}" SET default_transaction_read_only = on',
-        # Who is connected connects anew, and finds it so.
-        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
-        "WHERE datname = current_database() AND pid <> pg_backend_pid()",
-    )
-    told = "answers but refuses to write: "
-
-    def detail() -> str:
-        return str(server.ask("/readyz")[1]["dependencies"]["postgres"].get("detail"))
-
-    server.wait(lambda: told in detail(), "told")
-    assert detail().endswith("in a read-only transaction")
-    assert server.ask("/readyz")[0] == server.ask("/readyz/postgres")[0] == 503
-    assert 'permit_dependency_up{dependency="postgres"} 0.0' in server.ask("/metrics")[1]
-    assert server.ask("/readyz/distribution")[0] == server.ask("/healthz")[0] == 200
-    doctor = run_command(settings, ["doctor"])
-    assert (doctor.returncode, f"failed  postgres: {told}" in doctor.stdout) == (1, True)
-    with serving(settings, tmp_path) as other:  # serves what is published all the same
-        other.wait(lambda: other.ask("/readyz/distribution")[0] == 200, "serving")
-        assert newest_epoch(other) > 0
-
-
-@pytest.mark.timeout(120)
 def test_it_says_what_it_waits_for_and_serves_when_that_is_there(
     settings: Settings, stack: Stack, tmp_path: Path
 ) -> None:
