@@ -150,8 +150,8 @@ def test_a_process_that_has_no_threads_left_is_told_so_and_nothing_stays_behind(
 
     def start_amid_the_handling_of_an_error() -> None:
         try:
-            raise LookupError
-        except LookupError:
+            int("what is being handled is not what went wrong")
+        except ValueError:
             client.start()
 
     with pytest.raises(ClientClosedError, match="threads cannot be started: can't start new"):
