@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -41,8 +42,13 @@ FETCH_MAX_BYTES: Final = 8 * 1024 * 1024
 METADATA_MS: Final = 10_000
 """So soon a topic that was made again, or given more partitions, is noticed; unasked, in 5 min."""
 
+BEYOND_SECONDS: Final = 5
+"""So long a partition may end before what was read of it, as its new leader may say at first."""
+
 LOG_APPEND_TIME: Final = 1
 DETAIL_MAX: Final = 500
+
+_log = logging.getLogger("balancer.usage_log")
 
 
 def _cannot_be_taken_apart(error: Exception) -> bool:
@@ -94,6 +100,7 @@ class KafkaUsageLog:
         self._reject_again_at = 0.0
         self._answers: dict[TopicPartition, tuple[int | None, float]] = {}
         self._assignment = _Assignment()
+        self._beyond: dict[TopicPartition, float] = {}
 
     async def start(self) -> None:
         """See the port."""
@@ -219,16 +226,38 @@ class KafkaUsageLog:
         consumer, _ = self._started()
         lag = 0
         assigned = consumer.assignment()
+        beyond: list[TopicPartition] = []
         async with bounded("tell the lag", CALL_SECONDS):
             for place in assigned:
                 end = consumer.highwater(place)
-                # Not fetched yet: nobody knows, so it counts as behind.
-                lag += 1 if end is None else max(0, end - await consumer.position(place))
+                # Not fetched yet, or made again: nobody knows, so it counts as behind.
+                waiting = -1 if end is None else end - await consumer.position(place)
+                lag += waiting if waiting >= 0 else 1
+                if end is not None and waiting < 0:
+                    beyond.append(place)
+            await self._return_from(beyond, consumer)
         partitions = tuple(sorted(place.partition for place in assigned))
         silent_ms = self._silent_ms(consumer, assigned)
         return LogPosition(
             partitions, lag, is_assigned=self._assignment.is_told, silent_ms=silent_ms
         )
+
+    async def _return_from(self, beyond: Iterable[TopicPartition], consumer: Consumer) -> None:
+        """Read from its start what ends before the place that was reached, and stays so.
+
+        It was made again. Apache Kafka says so itself, and the client begins anew; other brokers
+        give nothing until the new partition has outgrown the old one.
+        """
+        now = asyncio.get_running_loop().time()
+        self._beyond = {place: self._beyond.get(place, now) for place in beyond}
+        for place, since in self._beyond.items():
+            if now - since >= BEYOND_SECONDS:
+                _log.warning(
+                    "partition %d was made again, and is read from its start",
+                    place.partition,
+                    extra={"action": "made_again"},
+                )
+                await consumer.seek_to_beginning(place)
 
     def _silent_ms(self, consumer: Consumer, assigned: Iterable[TopicPartition]) -> int:
         """Return for how long the most silent partition has not answered a fetch without a fault.
