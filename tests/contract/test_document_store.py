@@ -183,6 +183,19 @@ async def test_a_lost_file_that_still_counts_is_missed_by_whoever_reads_anew(
     assert found.unreadable_epochs == (1,)
 
 
+async def test_a_look_at_what_is_published_hides_no_file_that_still_counts(
+    make_store: MakeStore,
+) -> None:
+    store = make_store()
+    tag = await store.publish(document(1, "a"), keep=(), tag=None)
+    tag = await store.publish(document(2, "a"), keep=(), tag=tag)
+    await store.load(0, now_ms=T0)
+    await store.current(0, tag=None)  # as where a replica that answers no worker is asked why
+    await store.publish(document(3, "a"), keep=(2,), tag=tag)
+    assert await store.remove_older(0, before_ms=FAR_FUTURE_MS, keep=(2, 3)) == 1
+    assert (await make_store().load(0, now_ms=T0)).unreadable_epochs == (1,)
+
+
 # ---------------------------------------------------------------- S3 alone
 
 

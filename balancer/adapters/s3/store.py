@@ -65,6 +65,7 @@ class _Known:
     """What this process has read of a shard; files never change."""
 
     documents: dict[int, tuple[Document, PointedDocument]] = field(default_factory=dict)
+    counting: dict[int, int] = field(default_factory=dict)
     expired: set[int] = field(default_factory=set)
     unexpired_from: int = 0
 
@@ -128,7 +129,8 @@ class S3DocumentStore:
                 documents.append(document)
             else:
                 known.expired.add(epoch)
-        counted = {document.epoch for document in documents}
+        # By itself: `current` forgets documents that no pointer names, and that count all the same.
+        counted = known.counting = {read.epoch: gives_until_ms(read) for read in documents}
         known.documents = {e: read for e, read in known.documents.items() if e in counted}
         largest = max([0, *listed, *digests])
         known.unexpired_from = min([largest, *counted, *unreadable])
@@ -218,13 +220,14 @@ class S3DocumentStore:
         await self._call(partial(self._bucket.put, key, body, tag=None))
         known = self._shards.setdefault(shard, _Known())
         known.documents[document.epoch] = (document, _pointed(document, body))
+        known.counting[document.epoch] = gives_until_ms(document)
         missing = [epoch for epoch in keep if epoch not in known.documents]
         if missing:
             raise BalancerError(f"shard {shard}: documents {missing} were not read")
         pointed = [known.documents[epoch][1] for epoch in (document.epoch, *keep)]
         pointer = encode_pointer(Pointer(tuple(pointed)))
         value = as_object(parse_json(pointer), "a pointer")
-        counting = [[epoch, gives_until_ms(read)] for epoch, (read, _) in known.documents.items()]
+        counting = [[epoch, until_ms] for epoch, until_ms in known.counting.items()]
         body = dump_json(
             {
                 **value,
