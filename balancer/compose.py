@@ -38,7 +38,7 @@ from balancer.app.ingest import Ingest
 from balancer.app.readiness import Readiness, Writes
 from balancer.app.supervisor import Options, Supervisor
 from balancer.app.view import DistributionView
-from balancer.errors import SettingsError, UnavailableError
+from balancer.errors import NewerSchemaError, SettingsError, UnavailableError
 from balancer.ports import Repository
 from balancer.settings import Settings
 from worker_sdk.wire.distribution import Document
@@ -328,7 +328,14 @@ class Service:
                 self._writes["postgres"],
                 pool_size=self._settings.postgres_pool_size,
             )
-        await self._writes["postgres"].check(self._repository.check_schema)
+        await self._writes["postgres"].check(self._check_schema)
+
+    async def _check_schema(self) -> None:
+        try:
+            await self._connected().check_schema()
+        except NewerSchemaError:
+            if self._supervisor is None:  # what runs goes on where an upgrade has begun
+                raise
 
     def _connected(self) -> PostgresRepository:
         if self._repository is None:

@@ -28,6 +28,10 @@ class SchemaError(BalancerError):
     """The database's schema is not the one this version works on; says what to run."""
 
 
+class NewerSchemaError(SchemaError):
+    """It is a later version's; what runs already goes on by it."""
+
+
 class UnavailableError(BalancerError):
     """A dependency did not answer, or its answer is not known; trying again later can help."""
 

@@ -254,6 +254,22 @@ def test_stopping_while_it_waits_works_too(settings: Settings, tmp_path: Path) -
 
 
 @pytest.mark.timeout(60)
+async def test_what_runs_goes_on_where_the_schema_is_the_next_versions_already(
+    server: Server,
+) -> None:
+    def checks() -> float:
+        counted = 'dependency_seconds_count{call="check",dependency="postgres"}'
+        (line,) = (line for line in str(server.ask("/metrics")[1]).splitlines() if counted in line)
+        return float(line.split()[-1])
+
+    dsn = server.settings["PERMIT_POSTGRES_DSN"]
+    await query(dsn, "UPDATE permit_schema_version SET version_num = '9999'")
+    before = checks()
+    server.wait(lambda: checks() >= before + 2, "asked again")
+    assert server.ask("/readyz")[0] == 200
+
+
+@pytest.mark.timeout(60)
 async def test_another_schema_stops_the_start_with_what_to_run(
     settings: Settings, tmp_path: Path
 ) -> None:

@@ -20,7 +20,7 @@ from sqlalchemy import Connection, inspect, text
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from balancer.errors import SchemaError, SettingsError, UnavailableError
+from balancer.errors import NewerSchemaError, SchemaError, SettingsError, UnavailableError
 
 VERSION_TABLE: Final = "permit_schema_version"
 LOCK_KEY: Final = 0x7065726D6974
@@ -134,8 +134,8 @@ async def check_schema(pool: asyncpg.Pool[asyncpg.Record]) -> None:
         raise _newer(found)
 
 
-def _newer(found: str) -> SchemaError:
-    return SchemaError(
+def _newer(found: str) -> NewerSchemaError:
+    return NewerSchemaError(
         f"the database's schema is {found}, newer than this version's {newest_revision()}; "
         "install the newer permit-balancer"
     )
