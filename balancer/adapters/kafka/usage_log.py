@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -230,10 +231,10 @@ class KafkaUsageLog:
         async with bounded("tell the lag", CALL_SECONDS):
             for place in assigned:
                 end = consumer.highwater(place)
-                # Not fetched yet, or made again: nobody knows, so it counts as behind.
-                waiting = -1 if end is None else end - await consumer.position(place)
-                lag += waiting if waiting >= 0 else 1
-                if end is not None and waiting < 0:
+                # Not fetched yet: nobody knows, so it counts as behind.
+                waiting = 1 if end is None else end - await consumer.position(place)
+                lag += max(0, waiting)
+                if waiting < 0:
                     beyond.append(place)
             await self._return_from(beyond, consumer)
         partitions = tuple(sorted(place.partition for place in assigned))
@@ -246,12 +247,14 @@ class KafkaUsageLog:
         """Read from its start what ends before the place that was reached, and stays so.
 
         It was made again. Apache Kafka says so itself, and the client begins anew; other brokers
-        give nothing until the new partition has outgrown the old one.
+        give nothing until the new partition has outgrown the old one. Once each time, as their word
+        on where an empty one starts may be as wrong.
         """
         now = asyncio.get_running_loop().time()
         self._beyond = {place: self._beyond.get(place, now) for place in beyond}
         for place, since in self._beyond.items():
             if now - since >= BEYOND_SECONDS:
+                self._beyond[place] = math.inf
                 _log.warning(
                     "partition %d was made again, and is read from its start",
                     place.partition,
