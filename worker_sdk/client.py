@@ -220,4 +220,7 @@ class PermitClient:
     ) -> None:
         import asyncio  # noqa: PLC0415 - whoever comes here has it loaded
 
-        await asyncio.to_thread(self._lives.leave, CLOSE_SECONDS)
+        leaving = asyncio.get_running_loop().run_in_executor(None, self._lives.leave, CLOSE_SECONDS)
+        # Where all the loop's threads are busy, a cancellation would take it from their queue, and
+        # whoever leaves last would wait for this one.
+        await asyncio.shield(leaving)

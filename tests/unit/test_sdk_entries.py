@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import pytest
@@ -49,6 +51,29 @@ def test_the_last_to_leave_closes_and_it_was_one_member_all_the_time(
         wait_until_ready(client)
     assert is_closed(client)
     assert members(balancer, MemberState.LEAVING) == 2
+
+
+async def test_one_whose_leaving_is_cancelled_has_left(balancer: InMemoryBalancer) -> None:
+    client = balancer.client()
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(ThreadPoolExecutor(1))
+    let_go = threading.Event()
+    async with client:
+        busy = loop.run_in_executor(None, let_go.wait, 10)  # so that leaving has to wait its turn
+
+        async def enter_and_leave() -> None:
+            async with client:
+                pass
+
+        leaving = asyncio.create_task(enter_and_leave())
+        await asyncio.sleep(0)  # entered, and as far out as it gets
+        leaving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await leaving
+        let_go.set()
+        await busy
+    assert is_closed(client)
+    assert members(balancer, MemberState.LEAVING) == 1
 
 
 async def test_it_is_the_same_on_an_event_loop(balancer: InMemoryBalancer) -> None:
