@@ -102,6 +102,8 @@ async def make_served() -> AsyncIterator[Any]:
             return repository
 
         async def documents(_: str) -> tuple[int, tuple[Document, ...]]:
+            if "s3" in faults:
+                raise faults["s3"]
             return 0, view.documents_of(0)
 
         async def known_host(host: str) -> bool:

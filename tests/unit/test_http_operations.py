@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
@@ -17,6 +18,7 @@ from balancer.adapters.metrics.prometheus import PrometheusMetrics
 from balancer.core.model import Destination
 from balancer.errors import BalancerError, UnavailableError
 from tests.support.http_face import LEGAL_NAMES, TOKEN, Served
+from tests.support.recorded import reason, round_of
 from tests.support.service_doubles import ManualClock
 from tests.unit.test_view import document
 
@@ -189,6 +191,15 @@ async def test_where_workers_do_not_ask_they_are_told_and_it_is_ready_all_the_sa
     served.readiness.end_with(stop)
     stop.set()
     assert (await served.ask("/readyz"))[0] == 503
+
+
+async def test_shares_are_explained_without_dates_where_the_store_is_away(served: Served) -> None:
+    await served.ask("/destinations/db", "PUT", {"capacity": 1000, "window_seconds": 60})
+    await served.repository.store_round(round_of(replace(reason("a"), reserved_points=5)))
+    served.faults["s3"] = UnavailableError("S3 did not answer")
+    status, body, _ = await served.ask("/destinations/db/explain")
+    assert (status, [member["host"] for member in body["members"]]) == (200, ["a"])
+    assert (await served.ask("/destinations/db/distribution"))[0] == 503
 
 
 async def test_requests_are_counted_by_route_and_not_by_name(served: Served) -> None:

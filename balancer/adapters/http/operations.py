@@ -7,6 +7,7 @@ token. What a change means is the application's.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 from collections.abc import Awaitable, Callable, Sequence
 from http import HTTPStatus
@@ -38,7 +39,7 @@ from balancer.app.instants import parse_instant
 from balancer.app.readiness import Readiness
 from balancer.app.view import destination_answer
 from balancer.core.model import Destination
-from balancer.errors import InstantError
+from balancer.errors import BalancerError, InstantError
 from balancer.ports import Clock, Repository
 from worker_sdk.errors import WireError
 from worker_sdk.wire.distribution import Document
@@ -180,7 +181,10 @@ class Operations:
             return problem(HTTPStatus.NOT_FOUND, "there is no such destination")
         if host is not None and not found.cases:
             return problem(HTTPStatus.NOT_FOUND, not_planned(name, host, at_ms))
-        _, documents = await self._documents(name)
+        documents: Sequence[Document] = ()
+        if any(case.reason.reserved_points for case in found.cases):
+            with contextlib.suppress(BalancerError):  # dates are told where they can be, no more
+                _, documents = await self._documents(name)
         # Sentences for many members take their time.
         return _json(await asyncio.to_thread(_explanation, found, documents))
 
