@@ -388,7 +388,10 @@ async def test_a_lease_brings_its_memory_to_whoever_takes_it_and_not_at_each_ren
 async def test_an_epoch_that_nobody_can_have_reached_hides_no_other(
     repository: Repository,
 ) -> None:
-    for host, epoch in (("a", 7), ("liar", largest_epoch_by(T0) + 1), ("b", 9)):
+    await repository.acquire_leases("a", [0], now_ms=T0, ttl_ms=10_000)
+    assert await repository.record_epoch(0, 1, 8, valid_until_ms=T0, memory=Memory())
+    told = (("a", 7), ("liar", 8), ("liar", largest_epoch_by(T0) + 1), ("b", 9))
+    for (host, epoch), largest in zip(told, (7, 8, 8, 9), strict=True):
         await repository.store_batches([batch(host, epochs={0: epoch})])
-    rows = await repository.load_shard(0, [], now_ms=T0, ttl_ms=TTL_MS, keep_ms=KEEP_MS)
-    assert rows.largest_reported_epoch == 9
+        rows = await repository.load_shard(0, [], now_ms=T0, ttl_ms=TTL_MS, keep_ms=KEEP_MS)
+        assert rows.largest_reported_epoch == largest

@@ -122,7 +122,8 @@ class FakeRepository(FakeHistory):
             largest_reported_epoch=max(
                 (
                     epoch
-                    for key, epoch in self._told.items()
+                    for key, told in self._told.items()
+                    for epoch in (told, self._acknowledged.get(key, (0, 0))[0])
                     if key[0] == shard and epoch <= largest_epoch_by(now_ms)
                 ),
                 default=0,
