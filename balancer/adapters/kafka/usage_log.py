@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import math
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -236,31 +235,30 @@ class KafkaUsageLog:
                 lag += max(0, waiting)
                 if waiting < 0:
                     beyond.append(place)
-            await self._return_from(beyond, consumer)
+            self._return_from(beyond, consumer)
         partitions = tuple(sorted(place.partition for place in assigned))
         silent_ms = self._silent_ms(consumer, assigned)
         return LogPosition(
             partitions, lag, is_assigned=self._assignment.is_told, silent_ms=silent_ms
         )
 
-    async def _return_from(self, beyond: Iterable[TopicPartition], consumer: Consumer) -> None:
+    def _return_from(self, beyond: Iterable[TopicPartition], consumer: Consumer) -> None:
         """Read from its start what ends before the place that was reached, and stays so.
 
         It was made again. Apache Kafka says so itself, and the client begins anew; other brokers
-        give nothing until the new partition has outgrown the old one. Once each time, as their word
-        on where an empty one starts may be as wrong.
+        give nothing until the new partition has outgrown the old one, and may say that an empty
+        one starts where the old one ended. If the first offset is none of it, the client finds one.
         """
         now = asyncio.get_running_loop().time()
         self._beyond = {place: self._beyond.get(place, now) for place in beyond}
         for place, since in self._beyond.items():
             if now - since >= BEYOND_SECONDS:
-                self._beyond[place] = math.inf
                 _log.warning(
                     "partition %d was made again, and is read from its start",
                     place.partition,
                     extra={"action": "made_again"},
                 )
-                await consumer.seek_to_beginning(place)
+                consumer.seek(place, 0)
 
     def _silent_ms(self, consumer: Consumer, assigned: Iterable[TopicPartition]) -> int:
         """Return for how long the most silent partition has not answered a fetch without a fault.
