@@ -6,7 +6,7 @@ import asyncio
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -197,6 +197,32 @@ async def test_a_look_at_what_is_published_hides_no_file_that_still_counts(
 
 
 # ---------------------------------------------------------------- S3 alone
+
+
+async def test_a_look_that_takes_longer_than_a_round_does_not_undo_it(
+    config: S3Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = S3DocumentStore(config)
+    tag = await store.publish(document(1, "a"), keep=(), tag=None)
+    begun, may_go_on = asyncio.Event(), asyncio.Event()
+    read = S3DocumentStore._document
+
+    async def read_slowly(self: S3DocumentStore, *which: Any) -> Document | None:
+        if asyncio.current_task() is look:
+            begun.set()
+            await may_go_on.wait()
+        return await read(self, *which)
+
+    monkeypatch.setattr(S3DocumentStore, "_document", read_slowly)
+    look = asyncio.create_task(store.current(0, tag=None))
+    async with asyncio.timeout(20):
+        await begun.wait()
+        tag = await store.publish(document(2, "a"), keep=(1,), tag=tag)
+        await store.load(0, now_ms=T0)
+        may_go_on.set()
+        await look
+    await store.publish(document(3, "a"), keep=(2,), tag=tag)
+    assert (await store.load(0, now_ms=T0)).pointed_epochs == (3, 2)
 
 
 async def test_a_torn_file_is_told_as_unreadable(s3: S3Part, config: S3Config) -> None:

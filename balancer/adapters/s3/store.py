@@ -162,7 +162,12 @@ class S3DocumentStore:
             documents.append(document)
         known = self._shards.setdefault(shard, _Known())
         epochs = {document.epoch for document in documents}
-        known.documents = {e: read for e, read in known.documents.items() if e in epochs}
+        newest = max(epochs, default=0)  # what is newer came meanwhile, by a round of this process
+        known.documents = {
+            epoch: read
+            for epoch, read in known.documents.items()
+            if epoch in epochs or epoch > newest
+        }
         return CurrentShard(tuple(documents), found.tag)
 
     async def _pointer(self, shard: int) -> tuple[Pointer, str | None, int, dict[int, int]]:
