@@ -24,6 +24,11 @@ APART_MS: Final = 5_000
 _log = logging.getLogger("balancer.clock")
 
 
+def _certainly_ahead_ms(time_ms: int, shared_ms: int, took_ms: int) -> int:
+    """Return how far a time is ahead of a shared one that was told in the last ``took_ms``."""
+    return max(time_ms - shared_ms - took_ms, 0) or min(time_ms - shared_ms, 0)
+
+
 class SharedClock:
     """`balancer.ports.Clock` that shows what all replicas share, as far as it was told.
 
@@ -72,12 +77,22 @@ class SteadyClock:
 
     def now_ms(self) -> int:
         """See the port."""
+        shown_ms, carried_ms, step_ms = self._look()
+        return carried_ms if abs(step_ms) > STEP_MS else shown_ms
+
+    def _look(self) -> tuple[int, int, int]:
+        """Return (time shown, time carried on, how far the one was certainly set off the other).
+
+        A small difference is followed. The two clocks cannot be read at one instant, so what the
+        time between may explain is none.
+        """
+        before_ms = self._clock.monotonic_ms() + self._ahead_ms
         shown_ms = self._clock.now_ms()
         carried_ms = self._clock.monotonic_ms() + self._ahead_ms
-        if abs(shown_ms - carried_ms) > STEP_MS:
-            return carried_ms
-        self._ahead_ms += shown_ms - carried_ms
-        return shown_ms
+        step_ms = max(shown_ms - carried_ms, 0) or min(shown_ms - before_ms, 0)
+        if abs(step_ms) <= STEP_MS:
+            self._ahead_ms += step_ms
+        return shown_ms, carried_ms, step_ms
 
     def compare(self, shared_ms: int, took_ms: int) -> int:
         """Follow a step where the shared clock shows the same; else say once what is wrong.
@@ -90,17 +105,23 @@ class SteadyClock:
             How far the machine's clock is certainly ahead; below 0 where it is behind.
         """
         self.shared.compare(shared_ms, took_ms)
-        shown_ms, believed_ms = self._clock.now_ms(), self.now_ms()
-        ahead_ms = max(shown_ms - shared_ms - took_ms, 0) or min(shown_ms - shared_ms, 0)
+        shown_ms, carried_ms, step_ms = self._look()
+        ahead_ms = _certainly_ahead_ms(shown_ms, shared_ms, took_ms)
         if took_ms > APART_MS:
             return ahead_ms  # after so long the comparison tells nothing
-        has_stepped = believed_ms != shown_ms
+        has_stepped = abs(step_ms) > STEP_MS
         apart_ms = shown_ms - shared_ms
         if abs(apart_ms) <= APART_MS + took_ms:
             self._told = False
-            if has_stepped and abs(apart_ms) < abs(believed_ms - shared_ms):
-                self._ahead_ms = shown_ms - self._clock.monotonic_ms()
-                _log.warning("this machine's clock was set right", extra={"action": "clock"})
+            believed_ahead_ms = _certainly_ahead_ms(carried_ms, shared_ms, took_ms)
+            if has_stepped and abs(ahead_ms) < abs(believed_ahead_ms):
+                self._ahead_ms += step_ms
+                _log.warning(
+                    "this machine's clock was set by %+.1f s and agrees with PostgreSQL's now: "
+                    "it is followed",
+                    step_ms / 1000,
+                    extra={"action": "clock"},
+                )
         elif not self._told:
             self._told = True
             _log.error(

@@ -13,14 +13,18 @@ MINUTES_10 = 600_000
 
 
 class Machine:
+    passes_ms = 0  # by each look at a clock
+
     def __init__(self) -> None:
         self.true_ms = START_MS
         self.wrong_by_ms = 0
 
     def now_ms(self) -> int:
+        self.true_ms += self.passes_ms
         return self.true_ms + self.wrong_by_ms
 
     def monotonic_ms(self) -> int:
+        self.true_ms += self.passes_ms
         return self.true_ms - START_MS
 
 
@@ -86,6 +90,30 @@ def test_a_clock_that_was_wrong_and_is_set_right_is_followed(
     machine.wrong_by_ms = 0
     assert clock.now_ms() == machine.true_ms + MINUTES_10
     clock.compare(machine.true_ms, 2)
+    assert clock.now_ms() == machine.true_ms
+    assert "was set by -600.0 s" in caplog.text
+
+
+@pytest.mark.parametrize("passes_ms", [1, STEP_MS + 500])  # a tick; a process that had to wait
+def test_time_that_passes_between_two_looks_is_no_step(
+    passes_ms: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    machine = Machine()
+    clock = SteadyClock(machine)
+    machine.passes_ms = passes_ms
+    for _ in range(5):
+        assert abs(clock.now_ms() - machine.true_ms) <= passes_ms
+        clock.compare(machine.true_ms, 3 * passes_ms)
+    machine.passes_ms = 0
+    assert abs(clock.now_ms() - machine.true_ms) <= passes_ms
+    assert caplog.records == []
+
+
+def test_a_slow_answer_is_no_reason_to_follow_a_step() -> None:
+    machine = Machine()
+    clock = SteadyClock(machine)
+    machine.wrong_by_ms = -3_000
+    clock.compare(machine.true_ms - 4_000, 4_500)  # told 4 s ago
     assert clock.now_ms() == machine.true_ms
 
 
