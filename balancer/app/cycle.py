@@ -280,10 +280,13 @@ class Cycle:
         current = ingest_is_current(
             replace(ingest, last_batch_ms=heard_ms), now_ms, self._limits.round_ms
         )
+        # Older ones are not what would be repeated: holds keep what they promise.
+        newest = max((known.epoch for known in pointed_documents(stored)), default=0)
+        in_use = [known for known in stored.documents if known.epoch >= newest]
         state.learning = next_learning(
             state.learning,
             current=current,
-            ever_published=anybody_may_be_spending(stored.documents, rows.members),
+            ever_published=anybody_may_be_spending(in_use, rows.members),
             now_ms=now_ms,
             ttl_ms=self._limits.ttl_ms,
         )

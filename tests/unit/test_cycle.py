@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
 
 from balancer.app import catalogue, cycle
 from balancer.app.agenda import largest_epoch_by
-from balancer.app.cycle import Cycle, CycleLimits, RoundResult, ShardState, anybody_may_be_spending
+from balancer.app.cycle import Cycle, CycleLimits, RoundResult, ShardState
 from balancer.app.view import DistributionView
 from balancer.core.learning import IngestView
 from balancer.core.memory import Memory
-from balancer.core.model import Destination, MemberRecord, Plan, Policy, RoundKind, Snapshot
+from balancer.core.model import Destination, Plan, Policy, RoundKind, Snapshot
 from balancer.errors import BalancerError, ConflictError, UnavailableError
 from balancer.ports import AcceptedBatch
 from tests.support.fakes_repository import FakeRepository
@@ -252,50 +251,6 @@ async def test_an_unreadable_document_is_waited_out_once() -> None:
     assert (await world.run()).outcome == "published"
 
 
-async def test_while_ingest_is_not_current_shares_are_repeated_until_a_ttl_has_passed() -> None:
-    world = await World().prepare()
-    await world.report("a", used=900)
-    await world.report("b", used=10)
-    await world.run(RoundKind.EARLY)
-    world.clock.ms += 6_000
-    await world.report("a", used=900)
-    await world.report("b", used=10)
-    await world.run()
-    before = world.view.documents_of(0)[0].destinations[0].entries
-    world.pass_rounds(2)  # nobody was heard: over 1.4 rounds
-    told = await world.run(current=False)
-    assert "learning" in told.sentence
-    assert world.view.documents_of(0)[0].destinations[0].entries == before
-    world.pass_rounds(1)
-    await world.report("a", used=10)
-    told = await world.run()
-    assert "learning" in told.sentence  # b has not had time to report
-    world.pass_rounds(3)
-    await world.report("a", used=10)
-    assert "learning" not in (await world.run()).sentence
-
-
-async def test_nothing_is_learned_where_nobody_holds_a_share() -> None:
-    world = await World().prepare()
-    await world.run(RoundKind.EARLY, current=False)
-    world.pass_rounds(3)
-    await world.report("a")
-    told = await world.run(current=False)
-    assert "learning" not in told.sentence
-    assert world.view.answer("a") is not None
-
-
-async def test_a_report_that_another_process_stored_shows_that_ingest_is_current() -> None:
-    world = await World().prepare()
-    await world.report("a")
-    await world.run(RoundKind.EARLY)
-    world.pass_rounds(2)
-    await world.report("a")
-    nothing_here = IngestView(None, 0, caught_up=True)
-    told = await world.cycle.run(world.state, RoundKind.REGULAR, nothing_here)
-    assert "learning" not in told.sentence
-
-
 @pytest.mark.parametrize("epoch", [EPOCH_MAX, EPOCH_MAX // 2, largest_epoch_by(T0 + 500) + 1])
 async def test_an_epoch_that_nobody_can_have_published_uses_up_no_numbers(epoch: int) -> None:
     world = await World().prepare()
@@ -353,14 +308,6 @@ def test_members_are_kept_as_long_as_a_document_may_name_them() -> None:
     lasting = Destination("b", 1, policy=Policy(valid_for_seconds=2_700))
     assert limits.keep_ms([plain]) >= 180_000 + 3 * 60_000 + 60_000
     assert limits.keep_ms([plain, lasting]) >= 2_700_000 + 180_000
-
-
-def test_only_members_that_have_not_left_may_be_spending() -> None:
-    member = MemberRecord("a", "i", None, T0, T0)
-    assert anybody_may_be_spending([document(1, "a")], [])
-    assert anybody_may_be_spending([document(1, "a")], [member])
-    assert not anybody_may_be_spending([document(1, "a")], [replace(member, left_ms=T0)])
-    assert not anybody_may_be_spending([document(1)], [member])
 
 
 async def test_a_fault_of_the_repository_fails_the_round() -> None:
