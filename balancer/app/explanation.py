@@ -13,7 +13,7 @@ from typing import Final
 from balancer.app.instants import date_and_time, time_of_day
 from balancer.app.rule_texts import Case, count, percent, words_of
 from balancer.core.model import PERCENT_POINTS, Destination, Policy, Strategy
-from balancer.core.record import NEWCOMER, DetailRecord, reasons_in_force
+from balancer.core.record import LEFT, NEWCOMER, DetailRecord, reasons_in_force
 from balancer.core.reservations import promise_until_ms
 from balancer.ports import Repository
 from worker_sdk.wire.distribution import Document, Member
@@ -222,6 +222,8 @@ def _bounds(case: Case) -> str:
         return f"{told} No level limited anybody."
     if reason.rule == "level":
         return told
+    if reason.rule == "even":
+        return f"{told} The even part is {count(reason.level_permits)} for a weight of 1."
     return (
         f"{told} Others were limited to a level of {count(reason.level_permits)} for a weight of 1."
     )
@@ -229,6 +231,8 @@ def _bounds(case: Case) -> str:
 
 def _reserved(case: Case) -> str:
     points = case.reason.reserved_points
+    if case.reason.rule == LEFT:  # its goodbye ended what earlier documents promised it
+        return ""
     if not points:
         return "Nothing of it is reserved for earlier documents."
     date = (

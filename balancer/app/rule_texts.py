@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from balancer.core.foresight import PROVEN_ROUNDS
-from balancer.core.model import PERCENT_POINTS, Destination, Policy, Reason
+from balancer.core.model import PERCENT_POINTS, Destination, Policy, Reason, Strategy
 from balancer.core.record import LEFT, NEWCOMER, TOPPED_UP
 from worker_sdk.wire.shares import POINTS
 
@@ -47,6 +47,16 @@ class Case:
         reason = self.reason
         has_asked = reason.used_permits or reason.denied_permits or reason.starved_ms
         return bool(reason.asked_permits) and not has_asked
+
+    @property
+    def lacking_permits(self) -> int:
+        """What it wants and does not get, in permits a window."""
+        return max(0, self.reason.wanted_permits - self.permits(self.reason.share_points))
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether there was not enough for all, and it wants more than it gets."""
+        return self.reason.level_permits is not None and self.lacking_permits > 0
 
     @property
     def would_cut_permits(self) -> int | None:
@@ -91,7 +101,7 @@ def asked(case: Case) -> Words:
     enough = (
         "there is enough for all"
         if case.reason.level_permits is None
-        else "it wants less than the level that limits others"
+        else "it wants no more than the level that limits others"
     )
     what = "what is expected of it" if case.is_expectation else "what it asked for"
     return Words(
@@ -115,7 +125,7 @@ def level(case: Case) -> Words:
     """It wants more than the level."""
     reason = case.reason
     limit = reason.level_permits or 0
-    lacking = max(0, reason.wanted_permits - case.permits(reason.share_points))
+    lacking = case.lacking_permits
     weighed = (
         f", {count(limit * reason.weight)} for its weight of {reason.weight}"
         if reason.weight > 1
@@ -127,8 +137,8 @@ def level(case: Case) -> Words:
         "all together want more than there is, so whoever wants much gets no more than the level, "
         f"{count(limit)} for a weight of 1{weighed}{lent if lent_points else ''}",
         f"A larger capacity, {'a smaller --lend-percent, ' if lent_points else ''}less demand of "
-        f"others or a higher weight would bring it more; it lacks {count(lacking)} of what it "
-        "wants.",
+        "others or a higher weight would bring it more"
+        f"{f'; it lacks {count(lacking)} of what it wants' if lacking else ''}.",
     )
 
 
@@ -192,31 +202,68 @@ def kept(case: Case) -> Words:
 
 def minimum(case: Case) -> Words:
     """It has the policy's least share."""
-    least = case.policy.minimum_points
+    reason, least = case.reason, case.policy.minimum_points
     cut = " (the minima of all pass the capacity and are cut alike)"
+    told = (
+        f"the policy gives no live member less than {percent(least)}"
+        f"{cut if reason.share_points < least else ''}"
+    )
+    if case.policy.strategy is not Strategy.MAX_MIN:
+        return Words(
+            f"the strategy {case.policy.strategy.value} would give it less, and {told}",
+            "--minimum-percent sets it.",
+        )
+    if case.is_limited:
+        return Words(
+            "all together want more than there is and the level would give it less, but "
+            f"{told}; it wants {count(reason.wanted_permits)}",
+            "A larger capacity or less demand of others would bring it more; --minimum-percent "
+            "sets what it has.",
+        )
     return Words(
-        f"it wants {count(case.reason.wanted_permits)}, and the policy gives no live member less "
-        f"than {percent(least)}{cut if case.reason.share_points < least else ''}",
+        f"it wants {count(reason.wanted_permits)}, and {told}{_spare(case, least)}",
         "Only a demand above that would bring it more; --minimum-percent sets it.",
     )
 
 
 def maximum(case: Case) -> Words:
     """It has the policy's largest share."""
+    wants = f"it wants {count(case.reason.wanted_permits)}"
+    if case.policy.maximum_points >= POINTS:
+        return Words(
+            f"{wants}, and it has all there is", "Only a larger capacity would bring it more."
+        )
+    by = case.policy.strategy
+    if by is not Strategy.MAX_MIN:
+        wants = f"the strategy {by.value} would give it more"
     return Words(
-        f"it wants {count(case.reason.wanted_permits)}, and the policy gives no member more than "
-        f"{percent(case.policy.maximum_points)}",
+        f"{wants}, and the policy gives no member more than {percent(case.policy.maximum_points)}",
         "Only --maximum-percent or a larger capacity would bring it more.",
     )
 
 
 def reserved(case: Case) -> Words:
-    """It may still be spending more than it wants."""
+    """It may still be spending more than it would get."""
+    policy, reason = case.policy, case.reason
+    if reason.share_points > policy.maximum_points:
+        less = "the policy's maximum allows"
+    elif policy.strategy is not Strategy.MAX_MIN:
+        less = f"the strategy {policy.strategy.value} would give it"
+    elif case.is_limited:
+        level_permits = count((reason.level_permits or 0) * reason.weight)
+        less = f"the level would give it, {level_permits} for its weight of {reason.weight}"
+    else:
+        less = "it wants"
     return Words(
-        f"by earlier documents it may still spend {percent(case.reason.reserved_points)}, more "
-        "than it wants, so that much stays its own",
-        "It falls to what it asks for once it reports to hold a newer document.",
+        f"by earlier documents it may still spend {percent(reason.reserved_points)}, more than "
+        f"{less}, so that much stays its own{_spare(case, reason.reserved_points)}",
+        "It falls to that once it reports to hold a newer document.",
     )
+
+
+def _spare(case: Case, points: int) -> str:
+    """Return what stands above the points of a bound, if anything does."""
+    return ", and a part of what nobody asked for" if case.reason.share_points > points else ""
 
 
 def silent(case: Case) -> Words:

@@ -279,6 +279,7 @@ def _claims(
     return Claims(
         reserved=reserved,
         lower=lower,
+        maximum=np.full(len(reserved), policy.maximum_points),
         most=np.maximum(reserved, policy.maximum_points),
         weight=weights,
         wanted=points_of(wishes.wanted, capacity),

@@ -70,7 +70,7 @@ def case(
         ),
         (
             case(rule="asked", share_points=200_000_000, wanted_permits=200),
-            ["less than the level that limits others, so it gets what it asked for"],
+            ["no more than the level that limits others, so it gets what it asked for"],
             ["what it is refused counts"],
         ),
         (case(rule="foreseen"), ["by that it will want 500 permits"], ["--no-expect-recurring"]),
@@ -104,13 +104,51 @@ def case(
             ["it wants 1 permit, and the policy gives no live member less than 40.000 %"],
             ["--minimum-percent"],
         ),
-        (case({"minimum_points": 400_000_001}, rule="minimum"), ["cut alike"], ["demand above"]),
+        (
+            case({"minimum_points": 400_000_001}, rule="minimum", wanted_permits=1),
+            ["cut alike"],
+            ["demand above"],
+        ),
+        (
+            case({"minimum_points": 400_000_000}, rule="minimum"),
+            ["the level would give it less, but the policy gives no live member less than 40.0"],
+            ["A larger capacity or less demand of others"],
+        ),
+        (
+            case({"minimum_points": 300_000_000}, rule="minimum", wanted_permits=1),
+            ["and a part of what nobody asked for"],
+            ["demand above"],
+        ),
         (
             case({"maximum_points": 400_000_000}, rule="maximum"),
             ["it wants 500 permits", "no member more than 40.000 %"],
             ["--maximum-percent"],
         ),
-        (case(rule="reserved"), ["may still spend 10.000 %"], ["once it reports to hold a newer"]),
+        (
+            case(rule="maximum", share_points=1_000_000_000),
+            ["it wants 500 permits, and it has all there is"],
+            ["Only a larger capacity"],
+        ),
+        (
+            case(rule="reserved", reserved_points=450_000_000, share_points=450_000_000, weight=1),
+            ["still spend 45.000 %, more than the level would give it, 200 permits for its weight"],
+            ["once it reports to hold a newer"],
+        ),
+        (
+            case(rule="reserved", wanted_permits=20, level_permits=None),
+            ["more than it wants, so that much stays its own, and a part of what nobody asked for"],
+            ["once it reports to hold a newer"],
+        ),
+        (
+            case({"maximum_points": 300_000_000}, rule="reserved"),
+            ["more than the policy's maximum allows"],
+            ["It falls to that"],
+        ),
+        (
+            case({"strategy": Strategy.EQUAL}, rule="reserved"),
+            ["more than the strategy equal would give it"],
+            ["It falls to that"],
+        ),
         (case(rule="silent"), ["not heard of for 1.4 rounds"], ["A report brings it back"]),
         (case({"strategy": Strategy.EQUAL}, rule="even"), ["asked or not"], ["max_min"]),
         (case({"strategy": Strategy.SURPLUS}, rule="used"), ["and a tenth"], ["nearly all"]),

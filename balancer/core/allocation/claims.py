@@ -1,7 +1,8 @@
 """What a strategy is told of the members, and the filling rules that all of them share.
 
-Decides the max-min level between lower and upper bounds, and who gets the points that no level
-can divide. Knows no member's name and no unit beyond whole numbers. One row a member.
+Decides the max-min level between lower and upper bounds, who gets the points that no level can
+divide, and whose share a bound made rather than the strategy. Knows no member's name and no unit
+beyond whole numbers. One row a member.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ class Claims:
     Attributes:
         reserved: points each may still be spending by earlier documents.
         lower: the least that each must get: what is reserved, and its minimum as far as it fits.
-        most: the most that each may get; never below what is reserved.
+        maximum: the policy's largest share.
+        most: the most that each may get: the maximum, or what is reserved where that is more.
         weight: of two limited members one with weight 2 gets twice what one with weight 1 gets.
         wanted: points that each will want: its last demand, or what is foreseen.
         is_foreseen: whose want is foreseen.
@@ -37,6 +39,7 @@ class Claims:
 
     reserved: Ints
     lower: Ints
+    maximum: Ints
     most: Ints
     weight: Ints
     wanted: Ints
@@ -53,6 +56,21 @@ class Claims:
 
     def __len__(self) -> int:
         return len(self.lower)
+
+    def raised(self, points: Ints, aims: Ints, level: int | None) -> list[tuple[str, Flags]]:
+        """Return the rules of lower bounds, and whose points only such a bound explains.
+
+        Args:
+            points: as `waterfill` gave them, before anything spare is added.
+            aims: what the strategy would give each if there were enough for all.
+            level: as `waterfill` gave it.
+        """
+        reach = np.minimum(aims, self.maximum)
+        if level is not None:
+            reach = np.minimum(reach, level * self.weight)
+        raised = (points <= self.lower) & (self.lower > reach)
+        is_reserved = self.lower <= self.reserved
+        return [("minimum", raised & ~is_reserved), ("reserved", raised & is_reserved)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

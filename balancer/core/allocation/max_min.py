@@ -22,7 +22,7 @@ def max_min(claims: Claims, budget_points: int) -> Division:
 
     wanted = wants(claims.wanted)
     points, level = waterfill(claims.lower, wanted, budget_points, claims.weight)
-    rules = _rules(claims, points, wanted)
+    rules = _rules(claims, points, wanted, level)
     if level is not None:
         return Division(points, level, rules.tolist())
     for word, aim in (
@@ -43,12 +43,12 @@ def max_min(claims: Claims, budget_points: int) -> Division:
     return Division(points, None, rules.tolist())
 
 
-def _rules(claims: Claims, points: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+def _rules(claims: Claims, points: np.ndarray, wanted: np.ndarray, level: int | None) -> np.ndarray:
     words = np.full(len(points), "asked", dtype=object)
     words[claims.is_foreseen] = "foreseen"
     words[points < wanted] = "level"
-    words[points > wanted] = "minimum"
-    words[(points > wanted) & (points <= claims.reserved)] = "reserved"
-    words[(wanted >= claims.most) & (points >= claims.most)] = "maximum"
+    words[(wanted >= claims.maximum) & (points >= claims.maximum)] = "maximum"
+    for word, members in claims.raised(points, wanted, level):
+        words[members] = word
     words[claims.silent] = "silent"
     return words

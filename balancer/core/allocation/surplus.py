@@ -13,6 +13,7 @@ import numpy as np
 
 from balancer.core.allocation.claims import Claims, Division, spread, waterfill
 from balancer.core.columns import Flags, Ints, total
+from worker_sdk.wire.shares import POINTS
 
 MARGIN_PARTS: Final = 10
 
@@ -24,10 +25,16 @@ def surplus(claims: Claims, budget_points: int) -> Division:
     pool = max(0, budget_points - total(kept))
     wanted = np.minimum(np.where(limited, _drift(claims, limited, pool), kept), claims.most)
     points, level = waterfill(claims.lower, wanted, budget_points, claims.weight)
+    words = np.where(limited, "surplus", "used").astype(object)
+    words[points < wanted] = "level"
+    bounds = claims.raised(points, wanted, level)
     room = np.where(claims.silent, 0, np.maximum(claims.most - points, 0))
     points = spread(points, budget_points - total(points), room, claims.weight)
-    words = np.where(claims.silent, "silent", np.where(limited, "surplus", "used"))
-    return Division(points, level, [str(word) for word in words])
+    words[limited & (points >= claims.maximum) & (claims.maximum < POINTS)] = "maximum"
+    for word, members in bounds:
+        words[members] = word
+    words[claims.silent] = "silent"
+    return Division(points, level, words.tolist())
 
 
 def _drift(claims: Claims, limited: Flags, pool: int) -> Ints:
