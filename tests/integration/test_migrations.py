@@ -24,7 +24,9 @@ from tests.support.recorded import reason, round_of
 from worker_sdk.wire.usage import MemberState, UsageBatch, UsageTuple
 
 T0 = 1_800_000_000_000
-README = Path(__file__).resolve().parents[2] / "migrations" / "README.md"
+ROOT = Path(__file__).resolve().parents[2]
+README = ROOT / "migrations" / "README.md"
+GUIDE = ROOT / "docs" / "how-to" / "run-in-production.md"
 LATER = (
     *("history_round", "history_destination", "history_span", "history_detail"),
     *("reader", "change", "member_epochs"),
@@ -78,6 +80,41 @@ async def runtime_dsn(postgres_dsn: str) -> AsyncIterator[str]:
     place = parts.netloc.rpartition("@")[2]
     yield urlunsplit(parts._replace(netloc=f"{role}:{password}@{place}"))
     await run(postgres_dsn, f"DROP OWNED BY {role}", f"DROP ROLE {role}")
+
+
+async def test_the_roles_of_the_guide_suffice_where_the_owner_may_make_none(
+    postgres_dsn: str,
+) -> None:
+    owner, user = f"owner_{secrets.token_hex(4)}", f"serve_{secrets.token_hex(4)}"
+    section = GUIDE.read_text(encoding="utf-8").split("\n## PostgreSQL\n")[1].split("\n## ")[0]
+    makes, grants_of_owner = (
+        part.partition("```")[0].replace("permit_serve", user)
+        for part in section.split("```sql\n")[1:]
+    )
+    parts = urlsplit(postgres_dsn)
+    database, place = parts.path.removeprefix("/"), parts.netloc.rpartition("@")[2]
+    await run(
+        postgres_dsn,
+        f"CREATE ROLE {owner} LOGIN PASSWORD 'secret'",
+        f"ALTER DATABASE {database} OWNER TO {owner}",
+    )
+    by_owner = urlunsplit(parts._replace(netloc=f"{owner}:secret@{place}"))
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        await run(by_owner, makes)
+    await run(postgres_dsn, makes)
+    try:
+        await asyncio.to_thread(migrate, by_owner)
+        await run(by_owner, grants_of_owner, "CREATE TABLE permit_later (id int)")
+        by_user = urlunsplit(parts._replace(netloc=f"{user}:secret@{place}"))
+        await check(by_user)
+        await run(by_user, "INSERT INTO permit_later VALUES (1)")
+    finally:
+        await run(
+            postgres_dsn,
+            f"ALTER DATABASE {database} OWNER TO CURRENT_USER",
+            *(f"DROP OWNED BY {role}" for role in (owner, user)),
+            *(f"DROP ROLE {role}" for role in (owner, user)),
+        )
 
 
 async def test_migrating_several_times_at_once_is_safe(postgres_dsn: str) -> None:
