@@ -70,6 +70,7 @@ class Stretch:
         until_ms: the first instant no longer in it.
         history: destination and shard.
         details: of one host, where it was asked for.
+        is_known: whether there is such a destination now.
         more: whether there is more of something than is told; the latest is missing then.
     """
 
@@ -77,7 +78,13 @@ class Stretch:
     until_ms: int
     history: History
     details: Sequence[DetailRecord] = ()
+    is_known: bool = True
     more: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is kept of the destination."""
+        return not (self.history.destinations or self.history.spans or self.details)
 
 
 async def at_moment(
@@ -122,14 +129,16 @@ async def in_stretch(
     """
     from_ms, until_ms = stretch_ms
     history = await repository.load_history(name, from_ms=from_ms, until_ms=until_ms, limit=limit)
+    names = {entry.name for entry in await repository.list_destinations()}
+    is_known = name in names
     if host is None:
-        return Stretch(from_ms, until_ms, history, more=history.more)
+        return Stretch(from_ms, until_ms, history, (), is_known, history.more)
     most = min(limit, HOST_ROUNDS_MAX)
     details = await repository.load_details(
         name, from_ms=from_ms, until_ms=until_ms, limit=most + 1, host=host
     )
     more = history.more or len(details) > most
-    return Stretch(from_ms, until_ms, history, details[:most], more)
+    return Stretch(from_ms, until_ms, history, details[:most], is_known, more)
 
 
 # ---------------------------------------------------------------- as JSON

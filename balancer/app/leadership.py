@@ -9,7 +9,7 @@ lease from anybody nor keeps one too long. Knows no rule of planning and no driv
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -124,11 +124,8 @@ class Leadership:
         )
         gained = [record.shard for record in records if self._take(record, asked_ms)]
         lost = [record.shard for record in records if not record.held and self._drop(record.shard)]
-        for word, shards in (("leads", gained), ("no longer leads", lost)):
-            if shards:
-                _log.info(
-                    "%s %d of %d shards", word, len(shards), self._shards, extra={"action": "lease"}
-                )
+        for words, shards in (("takes %d shards", gained), ("no longer leads %d shards", lost)):
+            self._tell(words, shards)
         self._metrics.gauge(catalogue.LEADING, len(self.held))
 
     async def release(self) -> None:
@@ -144,7 +141,13 @@ class Leadership:
             for shard in shards:  # first here, so that nothing of theirs begins any more
                 self._drop(shard)
             await self._repository.release_leases(self._holder, shards)
-            _log.info("hands over %d shards", len(shards), extra={"action": "lease"})
+            self._tell("hands over %d shards", shards)
+
+    def _tell(self, words: str, shards: Sequence[int]) -> None:
+        if shards:
+            told = f"{words}: leads %d of %d shards now"
+            counts = (len(shards), len(self.held), self._shards)
+            _log.info(told, *counts, extra={"action": "lease"})
 
     def _drop(self, shard: int) -> bool:
         if self.held.pop(shard, None) is None:

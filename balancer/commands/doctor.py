@@ -69,21 +69,23 @@ async def _checks(settings: Settings) -> AsyncIterator[Finding]:
         name = check.__name__.removeprefix("_").replace("_", " ")
         try:
             yield await check(settings)
-        except SettingsError as error:
+        except BalancerError as error:
             words = str(error)
             before = told.setdefault(words, name)
-            yield Finding(name, "failed", words if before == name else f"as {before} says")
-        except BalancerError as error:
-            yield Finding(name, "failed", str(error), REMEDIES.get(name))
+            if before != name:
+                yield Finding(name, "failed", f"as {before} says")
+                continue
+            remedy = None if isinstance(error, SettingsError) else REMEDIES.get(name)
+            yield Finding(name, "failed", words, remedy)
 
 
 REMEDIES = {
     "kafka": "check PERMIT_KAFKA_BOOTSTRAP_SERVERS and PERMIT_KAFKA_SECURITY_PROTOCOL",
-    "topics": "the same as for kafka",
+    "topics": "check that PERMIT_KAFKA_SASL_USERNAME may list topics",
     "clock": "the topic of rejected reports must be there and writable",
     "postgres": "check PERMIT_POSTGRES_DSN; for a fault of the schema: permit-balancer migrate",
     "s3": "check PERMIT_S3_BUCKET, PERMIT_S3_ENDPOINT_URL and the AWS_* credentials",
-    "conditional put": "the same as for s3",
+    "conditional put": "the AWS_* credentials must allow to put and to delete objects",
 }
 
 
@@ -141,7 +143,8 @@ async def _clock(settings: Settings) -> Finding:
         "note",
         "records carry the producer's time, so reports live from their arrival",
         f"set message.timestamp.type=LogAppendTime on {config.usage_topic} and "
-        f"{config.rejected_topic}",
+        f"{config.rejected_topic} (the Kafka of serve --embedded cannot, and that is good enough "
+        "to try things out)",
     )
 
 

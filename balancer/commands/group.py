@@ -82,7 +82,10 @@ def run(arguments: Sequence[str] | None) -> int:
             standalone_mode=False,
         )
     except click.ClickException as error:
-        error.show()
+        if isinstance(error, click.UsageError):
+            error.show()  # with the command's usage
+        else:
+            _failed(error.format_message())
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return _failed("interrupted")

@@ -130,10 +130,18 @@ def _stretch(
     return asyncio.run(read())
 
 
+def _unknown(name: str) -> click.ClickException:
+    return click.ClickException(
+        f"there is no destination {name!r}, and nothing is kept of one of that name from then"
+    )
+
+
 def _tell_moment(name: str, told: Moment, as_json: bool, host: str | None) -> None:
     from balancer.app.explanation import not_planned, table_rows  # noqa: PLC0415
     from balancer.app.history_report import moment_as_json, moment_lines  # noqa: PLC0415
 
+    if told.record is None and told.explanation is None:
+        raise _unknown(name)
     if as_json:
         print_json(moment_as_json(name, told))
         return
@@ -162,6 +170,8 @@ def _tell_stretch(name: str, told: Stretch, as_json: bool, host: str | None) -> 
     )
     from balancer.app.instants import date_and_time  # noqa: PLC0415
 
+    if told.is_empty and not told.is_known:
+        raise _unknown(name)
     if as_json:
         print_json(stretch_as_json(name, told))
         return
@@ -171,7 +181,7 @@ def _tell_stretch(name: str, told: Stretch, as_json: bool, host: str | None) -> 
     if rows:
         print_table(head, rows)
     else:
-        whom = name if host is None else f"{host} and {name}"
+        whom = name if host is None else f"the host {host!r} at {name}"
         click.echo(
             f"nothing is kept of {whom} from {date_and_time(told.from_ms)} to "
             f"{date_and_time(told.until_ms)} UTC"

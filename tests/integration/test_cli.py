@@ -92,7 +92,7 @@ def test_destinations_are_set_shown_listed_and_removed(migrated: Run) -> None:
     assert NAME in migrated("destinations", "list").out
     assert "closed" in migrated("destinations", "remove", NAME).out
     again = migrated("destinations", "remove", NAME)
-    assert (again.code, again.err) == (1, f"Error: there is no destination '{NAME}'\n")
+    assert (again.code, again.err) == (1, f"permit-balancer: there is no destination '{NAME}'\n")
     assert migrated("destinations", "show", NAME).code == 1
 
 
@@ -319,8 +319,11 @@ def test_the_doctor_names_each_fault_with_its_remedy(
         ("kafka", "127.0.0.1:1"),
         ("postgres", "permit-balancer migrate"),
         ("s3", "PERMIT_S3_BUCKET=no-such-bucket"),
-        ("conditional put", "PERMIT_S3_BUCKET"),
     ):
         assert found[name]["state"] == "failed"
         assert told in found[name]["words"] + str(found[name]["remedy"])
         assert found[name]["remedy"]
+    for name, cause in (("topics", "kafka"), ("clock", "kafka"), ("conditional put", "s3")):
+        check = found[name]
+        told_of = (check["state"], check["words"], check["remedy"])
+        assert told_of == ("failed", f"as {cause} says", None)

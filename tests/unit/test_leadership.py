@@ -129,6 +129,21 @@ async def test_shards_are_spread_when_replicas_join_and_each_is_led_all_the_time
     assert [len(replica.lost) for replica in fleet.replicas] == given_up  # it rests there
 
 
+async def test_the_log_tells_what_changed_and_how_many_shards_are_led_then(
+    fleet: Fleet, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    fleet.join()
+    await fleet.seconds(2)
+    assert caplog.messages == ["takes 8 shards: leads 8 of 8 shards now"]
+    fleet.join()
+    await fleet.seconds(60)
+    assert caplog.messages[1:3] == [
+        "hands over 4 shards: leads 4 of 8 shards now",
+        "takes 4 shards: leads 4 of 8 shards now",
+    ]
+
+
 async def test_nothing_is_handed_over_shortly_before_a_round_or_while_one_runs(
     fleet: Fleet,
 ) -> None:
