@@ -110,6 +110,7 @@ class Peers:
         self._changes: Mapping[int, int] | None = None
         self._worst_lag_ms = 0
         self._replicas = 1
+        self._others_read = False
 
     @property
     def replicas(self) -> int:
@@ -122,8 +123,16 @@ class Peers:
         self._called.set()
 
     def view(self, own: IngestView) -> IngestView:
-        """Return what this replica knows of ingest as that of all: the worst lag counts."""
-        return replace(own, lag_ms=max(own.lag_ms, self._worst_lag_ms))
+        """Return what this replica knows of ingest as that of all: the worst lag counts.
+
+        Where another one reads, what this one finds at start has waited for moments only; so one
+        that was started again plans on while it joins the group.
+        """
+        return replace(
+            own,
+            lag_ms=max(own.lag_ms, self._worst_lag_ms),
+            caught_up=own.caught_up or self._others_read,
+        )
 
     async def look(
         self,
@@ -152,10 +161,13 @@ class Peers:
             read_here=partitions,
         )
         silent_ms = max(SILENT_LEAST_MS, SILENT_LOOKS * self._look_ms)
-        self._replicas = 1 + sum(
-            reader.name != self._name and now_ms - reader.heard_ms < silent_ms
+        others = [
+            reader
             for reader in seen.readers
-        )
+            if reader.name != self._name and now_ms - reader.heard_ms < silent_ms
+        ]
+        self._replicas = 1 + len(others)
+        self._others_read = any(reader.partitions for reader in others)
         known, self._changes = self._changes, seen.changes
         if known is not None:
             spoken_of = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 import pytest
 
@@ -70,6 +71,20 @@ async def test_of_several_readers_one_that_lags_makes_ingest_not_current() -> No
     await other.look(1)
     await leader.look(0)
     assert leader.peers.view(CURRENT) == CURRENT
+
+
+async def test_a_replica_that_joins_the_group_plans_on_while_another_one_reads() -> None:
+    board = FakeRepository()
+    joins, other = Replica(board, "a"), Replica(board, "b")
+    joining = replace(CURRENT, caught_up=False)
+    await other.look()  # it has joined no sooner
+    await joins.look()
+    assert not ingest_is_current(joins.peers.view(joining), T0, ROUND_MS)
+    await other.look(0, 1)
+    await joins.look()
+    assert ingest_is_current(joins.peers.view(joining), T0, ROUND_MS)
+    await joins.look(now_ms=T0 + 1_000)  # nothing was heard of the other one
+    assert not ingest_is_current(joins.peers.view(joining), T0, ROUND_MS)
 
 
 async def test_a_reader_that_died_counts_until_its_partitions_are_read_by_somebody() -> None:
