@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import pytest
@@ -26,6 +27,7 @@ from tests.support.fakes_usage_log import FakeTopic, FakeUsageLog
 from worker_sdk.errors import RejectReason
 
 READ_SECONDS = 30
+JOINING_SECONDS = 0.2
 
 
 class Topic(Protocol):
@@ -229,6 +231,27 @@ class TestKafkaUsageLog(UsageLogContract):
             await log.stop()
         with pytest.raises(UnavailableError, match="not started"):
             await log.read(max_records=1, wait_ms=1)
+
+    async def test_a_log_cut_short_while_it_joins_or_is_left_leaves_nothing_open(
+        self, topic: OnKafka
+    ) -> None:
+        told: list[str] = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _loop, context: told.append(context["message"]))
+        config = replace(topic.config, session_timeout_ms=1_000)  # a join takes half of it
+        first, second = KafkaUsageLog(config), KafkaUsageLog(config)
+        await first.start()
+        joining = asyncio.create_task(second.start())
+        await asyncio.wait({joining}, timeout=JOINING_SECONDS)  # the first has to hear of it
+        leaving = asyncio.create_task(first.stop())
+        await asyncio.wait({leaving}, timeout=0)
+        joining.cancel()
+        leaving.cancel()
+        await asyncio.wait({joining, leaving}, timeout=READ_SECONDS)
+        assert (joining.cancelled(), leaving.cancelled()) == (True, True)
+        del first, second, joining, leaving
+        gc.collect()
+        assert [message for message in told if "Unclosed" in message] == []
 
     async def test_what_comes_to_a_topic_that_was_made_again_is_no_backlog(
         self, topic: OnKafka, monkeypatch: pytest.MonkeyPatch

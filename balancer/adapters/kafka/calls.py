@@ -6,11 +6,12 @@ Knows nothing of what is called.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import ConsumerStoppedError, KafkaError
 
 from balancer.app.cancellation import is_cancelled
@@ -61,10 +62,37 @@ class Consumer(AIOKafkaConsumer):  # type: ignore[misc]  # the client has no typ
             self._coordinator._do_commit_offsets = looked_at(commit)  # noqa: SLF001
 
     async def stop(self) -> None:
-        """Leave the group and close all connections."""
+        """Leave the group and close all connections, these also where the leaving is cut short."""
         try:
             await super().stop()
         except asyncio.CancelledError:
             if is_cancelled():
                 raise
-            await self._client.close()
+        finally:
+            await self._end()
+
+    async def _end(self) -> None:
+        """End whatever still runs of it where it was not stopped in order."""
+        for part, name in (
+            (self._coordinator, "_stop_heartbeat_task"),
+            (self._coordinator, "_stop_commit_offsets_refresh_task"),
+            (self._fetcher, "close"),
+            (self._client, "close"),
+        ):
+            end = getattr(part, name, None)
+            if end is not None:
+                with contextlib.suppress(asyncio.CancelledError, KafkaError):
+                    await end()
+
+
+async def left(client: Consumer | AIOKafkaProducer, seconds: float) -> None:
+    """Stop a client within so many seconds; whoever is cancelled meanwhile leaves none open."""
+    try:
+        with contextlib.suppress(UnavailableError):
+            async with bounded("be left", seconds):
+                await client.stop()
+    finally:
+        if isinstance(client, AIOKafkaProducer):
+            with contextlib.suppress(asyncio.CancelledError, KafkaError):
+                await client._sender.close()  # noqa: SLF001 - its stop was cut short
+            await client.client.close()

@@ -24,7 +24,7 @@ from aiokafka.errors import (
     UnsupportedCodecError,
 )
 
-from balancer.adapters.kafka.calls import Consumer, bounded
+from balancer.adapters.kafka.calls import Consumer, bounded, left
 from balancer.adapters.kafka.config import KafkaConfig
 from balancer.errors import UnavailableError
 from balancer.ports import LogPosition, UsageRecord
@@ -38,6 +38,9 @@ SINGLE_SECONDS: Final = 0.5
 REJECT_SECONDS: Final = 3
 REJECT_PAUSE_SECONDS: Final = 30
 STOP_SECONDS: Final = 5
+CUT_SHORT_SECONDS: Final = 0.5
+"""For leaving a group that was not joined yet, where whoever is stopped waits no longer."""
+
 FETCH_MAX_BYTES: Final = 8 * 1024 * 1024
 METADATA_MS: Final = 10_000
 """So soon a topic that was made again, or given more partitions, is noticed; unasked, in 5 min."""
@@ -125,8 +128,9 @@ class KafkaUsageLog:
                 await consumer.start()
                 await producer.start()
             self._backlog_ends = await _ends(consumer)
-        except UnavailableError:
-            await self.stop()
+        except BaseException as error:  # also where it is told to stop while it joins
+            is_slow = isinstance(error, UnavailableError)
+            await self._leave(STOP_SECONDS if is_slow else CUT_SHORT_SECONDS)
             raise
 
     def _started(self) -> tuple[Consumer, AIOKafkaProducer]:
@@ -300,9 +304,10 @@ class KafkaUsageLog:
 
     async def stop(self) -> None:
         """See the port."""
-        for client in (self._consumer, self._producer):
-            if client is not None:
-                with contextlib.suppress(UnavailableError):
-                    async with bounded("be left", STOP_SECONDS):
-                        await client.stop()
+        await self._leave(STOP_SECONDS)
+
+    async def _leave(self, seconds: float) -> None:
+        """Stop both clients at once, so that neither stays open where this is cut short."""
+        clients = [client for client in (self._consumer, self._producer) if client is not None]
         self._consumer = self._producer = None
+        await asyncio.gather(*(left(client, seconds) for client in clients))
