@@ -50,6 +50,13 @@ WAIT_SECONDS: Final = 1.0
 TELL_SECONDS: Final = 15.0
 """Between two lines that say so."""
 
+REACHED_BY: Final = {
+    "postgres": "PERMIT_POSTGRES_DSN",
+    "s3": "PERMIT_S3_ENDPOINT_URL",
+    "kafka": "PERMIT_KAFKA_BOOTSTRAP_SERVERS",
+}
+"""The setting that says where a dependency is."""
+
 LEAVE_SECONDS: Final = 1.0
 """How long what is left where it is may take to see it, when told to stop."""
 
@@ -250,7 +257,10 @@ class Service:
         tell_at = loop.time()
         while (fault := await self._readiness.look_at(name)) is not None:
             if loop.time() >= tell_at:
-                _log.warning("waiting for %s: %s", name, fault, extra={"action": "waiting"})
+                remedy = "" if "check PERMIT_" in fault else f"; check {REACHED_BY[name]}"
+                _log.warning(
+                    "waiting for %s: %s%s", name, fault, remedy, extra={"action": "waiting"}
+                )
                 tell_at = loop.time() + TELL_SECONDS
             await asyncio.sleep(WAIT_SECONDS)
 

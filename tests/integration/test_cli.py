@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from balancer.adapters.postgres.calls import place_of
 from balancer.adapters.postgres.repository import PostgresRepository
 from balancer.adapters.s3.objects import S3Config
 from balancer.adapters.s3.store import S3DocumentStore
@@ -157,7 +158,42 @@ def test_an_absent_database_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatc
         said = run(*arguments)
         assert (said.code, len(said.err.splitlines())) == (1, 1)
         assert "PostgreSQL" in said.err
+        assert "127.0.0.1:1:" in said.err
+        assert "check PERMIT_POSTGRES_DSN" in said.err
         assert "hunter2" not in said.err
+
+
+@pytest.mark.parametrize("command", [("destinations", "list"), ("migrate",)])
+def test_a_refused_user_or_database_is_told_with_place_and_setting(
+    run: Run, monkeypatch: pytest.MonkeyPatch, postgres_dsn: str, command: tuple[str, ...]
+) -> None:
+    at, _, _ = postgres_dsn.rpartition("/")
+    place = at.rpartition("@")[2]
+    for dsn, told in (
+        (f"postgresql://permit:hunter2@{place}/postgres", "password authentication failed"),
+        (f"{at}/no-such-database", '"no-such-database" does not exist'),
+    ):
+        monkeypatch.setenv("PERMIT_POSTGRES_DSN", dsn)
+        said = run(*command)
+        assert (said.code, len(said.err.splitlines())) == (1, 1)
+        for part in (told, f"at {place}", "check PERMIT_POSTGRES_DSN"):
+            assert part in said.err
+        assert "hunter2" not in said.err
+
+
+@pytest.mark.parametrize(
+    ("dsn", "place"),
+    [
+        ("postgresql://permit:secret@localhost:5432/permit", "localhost:5432"),
+        ("postgresql://permit:se@cret@one:1,two:2/permit?ssl=on", "one:1,two:2"),
+        ("postgresql://localhost?user=permit", "localhost"),
+        ("postgresql:///permit?host=/run/postgresql", ""),
+        ("postgresql://permit:se/cret@localhost/permit", ""),
+        ("postgresql://permit:se?cret@localhost/permit", ""),
+    ],
+)
+def test_the_place_of_a_database_is_told_without_any_of_its_password(dsn: str, place: str) -> None:
+    assert place_of(dsn) == place
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ Decides which faults may pass by themselves. Knows no table.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -37,8 +38,8 @@ _TRANSIENT: Final = (
 
 
 @asynccontextmanager
-async def translated(what: str) -> AsyncIterator[None]:
-    """Translate the errors of the driver.
+async def translated(what: str, remedy: str = "") -> AsyncIterator[None]:
+    """Translate the errors of the driver; their words end with the remedy.
 
     Raises:
         RefusedError: a value can never be stored.
@@ -48,18 +49,26 @@ async def translated(what: str) -> AsyncIterator[None]:
     try:
         yield
     except (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError) as error:
-        raise RefusedError(f"PostgreSQL refused to {what}: {error}") from error
+        raise RefusedError(f"PostgreSQL refused to {what}: {error}{remedy}") from error
     except _TRANSIENT as error:
         if isinstance(error, ValueError):  # the driver's own: a value does not fit its column
-            raise RefusedError(f"PostgreSQL refused to {what}: {error}") from error
+            raise RefusedError(f"PostgreSQL refused to {what}: {error}{remedy}") from error
         told = str(error) or f"no answer in time ({type(error).__name__})"
-        raise UnavailableError(f"PostgreSQL could not {what}: {told}") from error
+        raise UnavailableError(f"PostgreSQL could not {what}: {told}{remedy}") from error
     except asyncpg.PostgresError as error:
-        raise BalancerError(f"PostgreSQL refused to {what}: {error}") from error
+        raise BalancerError(f"PostgreSQL refused to {what}: {error}{remedy}") from error
     except asyncio.CancelledError as error:
         if is_cancelled():
             raise
-        raise UnavailableError(f"PostgreSQL could not {what}: its client gave up") from error
+        raise UnavailableError(
+            f"PostgreSQL could not {what}: its client gave up{remedy}"
+        ) from error
+
+
+def place_of(dsn: str) -> str:
+    """Return host and port as a DSN says them; "" where what stands there may be a password."""
+    place, *rest = re.split("[/?#]", dsn.partition("://")[2], maxsplit=1)
+    return "" if any("@" in part for part in rest) else place.rpartition("@")[2]
 
 
 class Calls:

@@ -57,16 +57,15 @@ class PostgresRepository(PostgresHistory):
             SettingsError: where the client cannot use the DSN.
             BalancerError: where it refuses the DSN's user or database.
         """
-        async with translated("connect"):
-            with connecting():
-                pool = await asyncpg.create_pool(
-                    dsn,
-                    min_size=1,
-                    max_size=pool_size,
-                    timeout=CONNECT_SECONDS,
-                    command_timeout=COMMAND_SECONDS,
-                    statement_cache_size=0,
-                )
+        async with connecting(dsn):
+            pool = await asyncpg.create_pool(
+                dsn,
+                min_size=1,
+                max_size=pool_size,
+                timeout=CONNECT_SECONDS,
+                command_timeout=COMMAND_SECONDS,
+                statement_cache_size=0,
+            )
         return cls(pool)
 
     async def close(self) -> None:

@@ -6,8 +6,8 @@ Decides whether this version can work on the schema found. Knows no table's cont
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +20,7 @@ from sqlalchemy import Connection, inspect, text
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import create_async_engine
 
+from balancer.adapters.postgres.calls import place_of, translated
 from balancer.errors import NewerSchemaError, SchemaError, SettingsError, UnavailableError
 
 VERSION_TABLE: Final = "permit_schema_version"
@@ -50,6 +51,7 @@ def migrate(dsn: str) -> str:
     Raises:
         UnavailableError: where the database does not answer.
         SettingsError: where the client cannot use the DSN.
+        BalancerError: where the database refuses the DSN's user or database.
         SchemaError: where the schema is newer, or a step fails; nothing of it stays.
     """
     asyncio.run(_migrate(dsn))
@@ -59,7 +61,7 @@ def migrate(dsn: str) -> str:
 async def _migrate(dsn: str) -> None:
     async def connect() -> asyncpg.Connection[asyncpg.Record]:
         # The driver alone reads the DSN, so that whatever the balancer connects by works here too.
-        with connecting():
+        async with connecting(dsn):
             return await asyncpg.connect(dsn, timeout=CONNECT_SECONDS)
 
     engine = create_async_engine("postgresql+asyncpg://", async_creator=connect)
@@ -75,23 +77,30 @@ async def _migrate(dsn: str) -> None:
         await engine.dispose()
 
 
-@contextmanager
-def connecting() -> Iterator[None]:
-    """Translate what the driver says of a DSN that it cannot use.
+@asynccontextmanager
+async def connecting(dsn: str) -> AsyncIterator[None]:
+    """Translate what the driver says of a DSN that it cannot use, or that leads nowhere.
 
     Raises:
         SettingsError: naming the setting; the DSN is not shown, for the password in it.
+        UnavailableError: where the database does not answer.
+        BalancerError: where it refuses the DSN's user or database.
     """
-    try:
-        yield
-    except (ValueError, OverflowError) as error:
-        # A plain error's words may quote a part of the DSN; those of the driver do not.
-        is_the_drivers = isinstance(error, asyncpg.ClientConfigurationError)
-        words = str(error) if is_the_drivers else "host, port or password cannot be read from it"
-        raise SettingsError(
-            f"PERMIT_POSTGRES_DSN: {words}; "
-            "for example PERMIT_POSTGRES_DSN=postgresql://permit:secret@localhost/permit"
-        ) from error
+    place = place_of(dsn)
+    what = f"connect at {place}" if place else "connect"
+    async with translated(what, "; check PERMIT_POSTGRES_DSN"):
+        try:
+            yield
+        except (ValueError, OverflowError) as error:
+            # A plain error's words may quote a part of the DSN; those of the driver do not.
+            is_the_drivers = isinstance(error, asyncpg.ClientConfigurationError)
+            words = (
+                str(error) if is_the_drivers else "host, port or password cannot be read from it"
+            )
+            raise SettingsError(
+                f"PERMIT_POSTGRES_DSN: {words}; "
+                "for example PERMIT_POSTGRES_DSN=postgresql://permit:secret@localhost/permit"
+            ) from error
 
 
 def _first_line(error: Exception) -> str:
