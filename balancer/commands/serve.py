@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import click
 
 from balancer.commands.common import config_option, settings_of
+from balancer.errors import SettingsError
 
 if TYPE_CHECKING:
     from balancer.embedded import EmbeddedStack
@@ -93,11 +94,16 @@ def _servers(data_dir: Path | None) -> Iterator[EmbeddedStack]:
     """Run the embedded servers, and let the environment point to them."""
     from balancer.adapters.postgres.schema import migrate  # noqa: PLC0415
     from balancer.embedded import EmbeddedStack  # noqa: PLC0415
+    from balancer.embedded.errors import DirectoryError  # noqa: PLC0415
 
     def say(line: str) -> None:
         click.echo(line, err=True)
 
-    with EmbeddedStack(data_dir, report=say, durable_kafka=True) as stack:
+    with contextlib.ExitStack() as ending:
+        try:
+            stack = ending.enter_context(EmbeddedStack(data_dir, report=say, durable_kafka=True))
+        except DirectoryError as error:
+            raise SettingsError(f"--data-dir: {error}") from error
         # Joining a group takes about half the session: nobody wants to wait for that here.
         variables = stack.environment() | {"PERMIT_KAFKA_SESSION_SECONDS": "3"}
         before = {name: os.environ.get(name) for name in variables}

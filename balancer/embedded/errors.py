@@ -2,11 +2,15 @@
 
 from balancer.errors import BalancerError
 
-__all__ = ["EmbeddedError", "MissingProgramError"]
+__all__ = ["DirectoryError", "EmbeddedError", "MissingProgramError"]
 
 
 class EmbeddedError(BalancerError):
     """A part of the embedded stack could not be started, reached or stopped."""
+
+
+class DirectoryError(EmbeddedError):
+    """The directory given cannot be made or written; the message names it and says why."""
 
 
 class MissingProgramError(EmbeddedError):

@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from balancer.embedded import guardian
-from balancer.embedded.errors import EmbeddedError
+from balancer.embedded.errors import DirectoryError, EmbeddedError
 from balancer.embedded.kafka import KAFKA_BUCKET, KafkaPart, KafkaServer
 from balancer.embedded.part import ServerPart
 from balancer.embedded.postgres import PostgresPart
@@ -125,6 +125,7 @@ class EmbeddedStack:
         """Brings up every part; on any failure nothing is left behind.
 
         Raises:
+            DirectoryError: The directory given cannot be made or written.
             EmbeddedError: A part could not be started; the message shows the end of its log.
         """
         if self._directory is not None:
@@ -193,15 +194,21 @@ class EmbeddedStack:
     ) -> None:
         self.stop()
 
-    def _open_directory(self) -> Path:
+    def _made_directory(self) -> Path:
         if self._given is None:
-            directory = Path(tempfile.mkdtemp(prefix="permit-stack-", dir=_temporary_root()))
-        else:
-            self._given.mkdir(parents=True, exist_ok=True)
-            directory = self._given
-        directory = directory.resolve()
-        directory.chmod(0o711)  # PostgreSQL's user passes through; the parts' folders are closed
-        self._lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            return Path(tempfile.mkdtemp(prefix="permit-stack-", dir=_temporary_root()))
+        self._given.mkdir(parents=True, exist_ok=True)
+        return self._given
+
+    def _open_directory(self) -> Path:
+        try:
+            directory = self._made_directory().resolve()
+            # PostgreSQL's user passes through; the parts' folders are closed.
+            directory.chmod(0o711)
+            self._lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as fault:
+            where = self._given or fault.filename
+            raise DirectoryError(f"{where} cannot be used: {fault.strerror}") from fault
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as fault:
