@@ -144,8 +144,16 @@ def _run(scenario: Scenario, window_seconds: int) -> dict[str, object]:
 async def _until_done_or_interrupted(run: Run) -> dict[str, object]:
     task = asyncio.ensure_future(run.execute())
     loop = asyncio.get_running_loop()
+    was_told = False
+
+    def interrupt() -> None:
+        nonlocal was_told
+        if not was_told:  # a second time would cut short the ending, which is bounded
+            was_told = True
+            task.cancel()
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, task.cancel)
+        loop.add_signal_handler(number, interrupt)
     try:
         return await task
     except asyncio.CancelledError:

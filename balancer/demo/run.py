@@ -86,7 +86,11 @@ class Run:
                     await self._play(session, directory, destination_url, balancer_url)
                 await self._count(session, destination_url)
         finally:
-            await self._stop_all()
+            ending = asyncio.ensure_future(self._stop_all())
+            try:
+                await asyncio.shield(ending)
+            finally:
+                await ending
         return self._summary()
 
     def _note(self, line: str) -> None:
@@ -168,7 +172,12 @@ class Run:
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
         )
-        _, words = await asyncio.wait_for(migrate.communicate(), READY_SECONDS)
+        try:
+            _, words = await asyncio.wait_for(migrate.communicate(), READY_SECONDS)
+        finally:
+            if migrate.returncode is None:
+                migrate.kill()
+                await migrate.wait()
         if migrate.returncode != 0:
             raise BalancerError(f"migrate failed: {words.decode(errors='replace').strip()}")
         process = self._process("balancer", ["balancer", "serve"], directory, environment)
