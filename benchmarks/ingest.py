@@ -10,7 +10,8 @@ very rows that the service writes, which are fewer. Each round every member repo
 each minute, so that every row is updated. A tuple is one member's account for one destination;
 members and what they acknowledge are stored beside it, not counted.
 
-``--minutes`` goes on for so long, to see that memory stays flat. ``--table`` leaves Kafka out and
+``--minutes`` has one reader go on for so long with nothing beside it, to see that memory stays flat.
+``--table`` leaves Kafka out and
 stores round after round, to see that updates stay in their pages and tables do not grow.
 """
 
@@ -55,6 +56,7 @@ TABLE_ROUNDS: Final = 500
 TABLE_DESTINATIONS: Final = 1
 TABLE_SHOWN: Final = 25
 ROUND_WAIT_SECONDS: Final = 300
+SHOWN_SECONDS: Final = 30
 
 
 class Freshly(KafkaUsageLog):
@@ -146,14 +148,9 @@ class Bench:
     kafka: KafkaConfig
     hosts: int
 
-    async def round(self, number: int) -> Rates:
-        """Send a round's reports, then read and store them; then measure what is beside it."""
-        batches = reports(self.hosts, number, time.time_ns() // 1_000_000)
-        await send(self.kafka.bootstrap_servers, self.kafka.usage_topic, batches)
-        wanted, counts, stop = len(batches) * DESTINATIONS, Counts(), asyncio.Event()
-        del batches
-        log = Freshly(self.kafka)
-        ingest = Ingest(
+    def ingest(self, log: Freshly, counts: Counts) -> Ingest:
+        """Return the service's own reading and storing."""
+        return Ingest(
             log,
             self.repository,
             SystemClock(),
@@ -162,7 +159,15 @@ class Bench:
             ttl_ms=TTL_MS,
             on_change=_ignore,
         )
-        running = asyncio.create_task(ingest.run(stop))
+
+    async def round(self, number: int) -> Rates:
+        """Send a round's reports, then read and store them; then measure what is beside it."""
+        batches = reports(self.hosts, number, time.time_ns() // 1_000_000)
+        await send(self.kafka.bootstrap_servers, self.kafka.usage_topic, batches)
+        wanted, counts, stop = len(batches) * DESTINATIONS, Counts(), asyncio.Event()
+        del batches
+        log = Freshly(self.kafka)
+        running = asyncio.create_task(self.ingest(log, counts).run(stop))
         first = last = 0.0
         own_cpu, servers_cpu = time.process_time(), servers_cpu_seconds()
         async with asyncio.timeout(ROUND_WAIT_SECONDS):
@@ -222,7 +227,10 @@ async def measure(options: argparse.Namespace) -> None:
         await create_tables(sql)
         await ensure_topics(kafka, partitions=PARTITIONS, retention_ms=3_600_000)
         print(f"seed {SEED}; {options.hosts} hosts x {DESTINATIONS} destinations a round")
-        await rounds(bench, options.rounds, options.minutes)
+        if options.minutes:
+            await steady_rounds(bench, options.minutes)
+        else:
+            await rounds(bench, options.rounds)
 
 
 async def table_rounds(bench: Bench, count: int) -> None:
@@ -242,7 +250,39 @@ async def table_rounds(bench: Bench, count: int) -> None:
             print(*(f"{value:>13}" for value in shown), flush=True)
 
 
-async def rounds(bench: Bench, count: int, minutes: float) -> None:
+async def steady_rounds(bench: Bench, minutes: float) -> None:
+    """Let one reader read and store round after round, and show what becomes of its memory."""
+    titles = ("minute", "tuples", "HOT %", "table MB", "RSS MB")
+    print(*(f"{title:>13}" for title in titles))
+    counts, stop, process = Counts(), asyncio.Event(), psutil.Process()
+    running = asyncio.create_task(bench.ingest(Freshly(bench.kafka), counts).run(stop))
+    began = shown = time.monotonic()
+    number = wanted = 0
+    while time.monotonic() < began + minutes * 60:
+        batches = reports(bench.hosts, number, time.time_ns() // 1_000_000)
+        await send(bench.kafka.bootstrap_servers, bench.kafka.usage_topic, batches)
+        number, wanted = number + 1, wanted + len(batches) * DESTINATIONS
+        async with asyncio.timeout(ROUND_WAIT_SECONDS):
+            while counts.sums.get(catalogue.STORED, 0) < wanted and not running.done():
+                await asyncio.sleep(0.05)
+        if running.done():
+            running.result()
+        if time.monotonic() >= shown + SHOWN_SECONDS:
+            shown = time.monotonic()
+            hot, size = await bench.table()
+            values = (
+                f"{(shown - began) / 60:.1f}",
+                f"{wanted}",
+                f"{hot * 100:.1f}",
+                f"{size / 1e6:.1f}",
+                f"{process.memory_info().rss / 1e6:.0f}",
+            )
+            print(*(f"{value:>13}" for value in values), flush=True)
+    stop.set()
+    await running
+
+
+async def rounds(bench: Bench, count: int) -> None:
     """Measure round by round; COPY and ``executemany`` after each, as the machine was then."""
     process = psutil.Process()
     titles = (
@@ -261,8 +301,7 @@ async def rounds(bench: Bench, count: int, minutes: float) -> None:
     )
     print(*(f"{title:>13}" for title in titles))
     measured: list[Rates] = []
-    until = time.monotonic() + minutes * 60
-    while len(measured) < count or time.monotonic() < until:
+    while len(measured) < count:
         rates = await bench.round(len(measured))
         measured.append(rates)
         hot, size = await bench.table()
@@ -305,7 +344,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="a short run, for a first look")
     parser.add_argument("--hosts", type=int, help="members that report in each round")
     parser.add_argument("--rounds", type=int, help="how many rounds there are at least")
-    parser.add_argument("--minutes", type=float, default=0.0, help="how long it lasts at least")
+    parser.add_argument(
+        "--minutes", type=float, default=0.0, help="one reader for so long, and its memory"
+    )
     parser.add_argument("--table", action="store_true", help="what becomes of the table, no Kafka")
     options = parser.parse_args(arguments)
     options.hosts = options.hosts or (HOSTS_QUICK if options.quick else HOSTS)
