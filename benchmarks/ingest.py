@@ -10,9 +10,9 @@ very rows that the service writes, which are fewer. Each round every member repo
 each minute, so that every row is updated. A tuple is one member's account for one destination;
 members and what they acknowledge are stored beside it, not counted.
 
-``--minutes`` has one reader go on for so long with nothing beside it, to see that memory stays flat.
-``--table`` leaves Kafka out and
-stores round after round, to see that updates stay in their pages and tables do not grow.
+``--minutes`` lets one reader go on for so long with nothing beside it, to see that memory stays
+flat. ``--table`` leaves Kafka out and stores round after round, to see that updates stay in their
+pages and tables do not grow.
 """
 
 from __future__ import annotations
@@ -263,10 +263,10 @@ async def steady_rounds(bench: Bench, minutes: float) -> None:
         await send(bench.kafka.bootstrap_servers, bench.kafka.usage_topic, batches)
         number, wanted = number + 1, wanted + len(batches) * DESTINATIONS
         async with asyncio.timeout(ROUND_WAIT_SECONDS):
-            while counts.sums.get(catalogue.STORED, 0) < wanted and not running.done():
+            while counts.sums.get(catalogue.STORED, 0) < wanted:
                 await asyncio.sleep(0.05)
-        if running.done():
-            running.result()
+                if running.done():
+                    running.result()
         if time.monotonic() >= shown + SHOWN_SECONDS:
             shown = time.monotonic()
             hot, size = await bench.table()
