@@ -143,7 +143,7 @@ class Supervisor:
         """Run until told to stop, then stop in order; takes at most about seven seconds for it."""
         ingest = asyncio.create_task(self._kept_alive("ingest", self._ingest_once))
         leases = asyncio.create_task(self._kept_alive("leases", self._renew))
-        peers = asyncio.create_task(self._kept_alive("fellows", self._exchange))
+        peers = asyncio.create_task(self._kept_alive("peers", self._exchange))
         others = [
             asyncio.create_task(self._kept_alive(name, once))
             for name, once in (
