@@ -15,6 +15,7 @@ import asyncpg
 
 from balancer.adapters.postgres import rows
 from balancer.adapters.postgres.repository import PostgresRepository
+from balancer.app.ingest import PIECE_ROWS
 from balancer.ports import AcceptedBatch
 from benchmarks.ingest_peer import UPSERTS, UPSERTS_OF_SAME
 from worker_sdk.wire.pointer import shard_of
@@ -23,8 +24,9 @@ from worker_sdk.wire.usage import MemberState, UsageBatch, UsageTuple
 SEED: Final = 1
 SHARDS: Final = 16
 DESTINATIONS: Final = 10
-SAMPLE_ROWS: Final = 20_000
 EPOCH_MOST: Final = 10_000_000
+PIECE_MEMBERS: Final = PIECE_ROWS // (1 + DESTINATIONS + 6)
+"""So many make a piece: each has a row, ten accounts, and what it holds of six shards."""
 MEMBER_FIELDS: Final = 7
 COLUMNS: Final = (*UsageTuple._fields, "host", "instance", "seen_ms")
 
@@ -68,49 +70,69 @@ async def storing(
 ) -> tuple[float, ...]:
     """Return accounts a second: of COPY, of our storing, and of ``executemany`` upserts.
 
-    Ours twice: two pieces at once, as the service does, and one by itself; theirs twice: a row
+    Each stores what all hosts report, in pieces as the service cuts them. Ours twice: two pieces
+    at once, as the service does, and one at a time; theirs twice, each piece a transaction: a row
     for each acknowledgement, and the same rows as ours.
     """
     now_ms = time.time_ns() // 1_000_000
-    sample = SAMPLE_ROWS // DESTINATIONS
 
     def reported(later: int) -> list[list[AcceptedBatch]]:
         """Return reports each with a newer instant and newer epochs than those before."""
         epochs = 1_000_000 + 10 * number + later
-        found = reports(hosts, epochs, now_ms + later)[: 2 * sample]
+        found = reports(hosts, epochs, now_ms + later)
         accepted = [AcceptedBatch(batch, now_ms, now_ms) for batch in found]
-        return [accepted[:sample], accepted[sample:]]
+        return [accepted[at : at + PIECE_MEMBERS] for at in range(0, hosts, PIECE_MEMBERS)]
 
-    pieces, (piece, _) = reported(1), reported(2)
-    given, count = rows.usage_rows(piece)
+    seconds = [
+        await _copied(sql, reported(1)),
+        await _stored(repository, reported(1), at_once=2),
+        await _stored(repository, reported(2), at_once=1),
+        await _many(sql, UPSERTS, [_plain_rows(piece) for piece in reported(3)]),
+        await _many(sql, UPSERTS_OF_SAME, [_same_rows(piece) for piece in reported(4)]),
+    ]
+    return tuple(hosts * DESTINATIONS / taken for taken in seconds)
+
+
+async def _copied(
+    sql: asyncpg.Connection[asyncpg.Record], pieces: Sequence[Sequence[AcceptedBatch]]
+) -> float:
+    """Return how many seconds COPY of the accounts into a table without a key takes."""
     await sql.execute("CREATE TABLE IF NOT EXISTS bare AS SELECT * FROM permit_usage WITH NO DATA")
+    given = [rows.usage_rows(piece)[0] for piece in pieces]
     began = time.perf_counter()
-    await sql.copy_records_to_table("bare", records=given, columns=COLUMNS)
-    copied = time.perf_counter()
-    await asyncio.gather(*map(repository.store_batches, pieces))
-    stored = time.perf_counter()
-    await repository.store_batches(piece)
-    single = time.perf_counter()
-    many = await _many(sql, UPSERTS, _plain_rows(reported(3)[0]))
-    many_of_same = await _many(sql, UPSERTS_OF_SAME, _same_rows(reported(4)[0]))
+    for found in given:
+        await sql.copy_records_to_table("bare", records=found, columns=COLUMNS)
+    taken = time.perf_counter() - began
     await sql.execute("TRUNCATE bare")
-    return (
-        count / (copied - began),
-        sum(len(each) for each in pieces) * DESTINATIONS / (stored - copied),
-        count / (single - stored),
-        count / many,
-        count / many_of_same,
-    )
+    return taken
+
+
+async def _stored(
+    repository: PostgresRepository, pieces: Sequence[Sequence[AcceptedBatch]], *, at_once: int
+) -> float:
+    """Return how many seconds the service's own storing takes, so many pieces at once."""
+    waiting = iter(pieces)
+
+    async def store() -> None:
+        for piece in waiting:
+            await repository.store_batches(piece)
+
+    began = time.perf_counter()
+    await asyncio.gather(*(store() for _ in range(at_once)))
+    return time.perf_counter() - began
 
 
 async def _many(
-    sql: asyncpg.Connection[asyncpg.Record], upserts: Sequence[str], kinds: Sequence[rows.Rows]
+    sql: asyncpg.Connection[asyncpg.Record],
+    upserts: Sequence[str],
+    pieces: Sequence[Sequence[rows.Rows]],
 ) -> float:
     """Return how many seconds ``executemany`` takes for these rows."""
     began = time.perf_counter()
-    async with sql.transaction():
-        for upsert, found in zip(upserts, kinds, strict=True):
-            await sql.executemany(upsert, found)
+    for kinds in pieces:
+        async with sql.transaction():
+            for upsert, found in zip(upserts, kinds, strict=True):
+                await sql.executemany(upsert, found)
     return time.perf_counter() - began
 
 
