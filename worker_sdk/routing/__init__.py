@@ -1,1 +1,1 @@
-"""Which destination to send to, and to which of its endpoints: a place kept, with nothing in it yet."""
+"""Which destination to send to, and to which of its endpoints; nothing is here yet."""
