@@ -40,12 +40,14 @@ class Reader:
         heard_ms: when it said so.
         lag_ms: age of the oldest report that it had not stored then; 0 where all were.
         partitions: those of the log that it reads.
+        caught_up: whether it has worked off what it found at its start.
     """
 
     name: str
     heard_ms: int
     lag_ms: int
     partitions: tuple[int, ...]
+    caught_up: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +127,9 @@ class Peers:
     def view(self, own: IngestView) -> IngestView:
         """Return what this replica knows of ingest as that of all: the worst lag counts.
 
-        Where another one reads, what this one finds at start has waited for moments only; so one
-        that was started again plans on while it joins the group.
+        Where another one reads and has caught up, what this one finds at start has waited for
+        moments only; so one that was started again plans on while it joins the group. Where all
+        were started at once, none speaks for another.
         """
         return replace(
             own,
@@ -151,7 +154,7 @@ class Peers:
         self._called.clear()
         await self._note()
         seen = await self._board.exchange(
-            Reader(self._name, now_ms, own.lag_ms, tuple(sorted(partitions))),
+            Reader(self._name, now_ms, own.lag_ms, tuple(sorted(partitions)), own.caught_up),
             forget_before_ms=now_ms - FORGET_MS,
             limit=READERS_MAX,
         )
@@ -167,7 +170,7 @@ class Peers:
             if reader.name != self._name and now_ms - reader.heard_ms < silent_ms
         ]
         self._replicas = 1 + len(others)
-        self._others_read = any(reader.partitions for reader in others)
+        self._others_read = any(reader.partitions and reader.caught_up for reader in others)
         known, self._changes = self._changes, seen.changes
         if known is not None:
             spoken_of = {

@@ -52,8 +52,10 @@ class Replica:
         self.peers = Peers(board, name, ROUND_MS)
         self.spoken_of: list[set[int]] = []
 
-    async def look(self, *partitions: int, lag_ms: int = 0, now_ms: int = T0) -> None:
-        own = IngestView(now_ms, lag_ms, caught_up=True)
+    async def look(
+        self, *partitions: int, lag_ms: int = 0, now_ms: int = T0, caught_up: bool = True
+    ) -> None:
+        own = IngestView(now_ms, lag_ms, caught_up)
         await self.peers.look(now_ms, own, partitions, self._note)
 
     def _note(self, shards: Collection[int]) -> None:
@@ -85,6 +87,20 @@ async def test_a_replica_that_joins_the_group_plans_on_while_another_one_reads()
     assert ingest_is_current(joins.peers.view(joining), T0, ROUND_MS)
     await joins.look(now_ms=T0 + 1_000)  # nothing was heard of the other one
     assert not ingest_is_current(joins.peers.view(joining), T0, ROUND_MS)
+
+
+async def test_of_replicas_that_start_at_once_none_takes_the_word_of_another() -> None:
+    board = FakeRepository()
+    first, second = Replica(board, "a"), Replica(board, "b")
+    starting = replace(CURRENT, caught_up=False)
+    for _ in range(2):
+        await first.look(0, caught_up=False)
+        await second.look(1, caught_up=False)
+    for replica in (first, second):
+        assert not ingest_is_current(replica.peers.view(starting), T0, ROUND_MS)
+    await first.look(0)
+    await second.look(1, caught_up=False)
+    assert ingest_is_current(second.peers.view(starting), T0, ROUND_MS)
 
 
 async def test_a_reader_that_died_counts_until_its_partitions_are_read_by_somebody() -> None:

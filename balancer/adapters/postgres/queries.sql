@@ -194,14 +194,15 @@ WHERE shard = $1::integer AND number = $2::bigint AND epoch < $3::bigint;
 
 -- name: tell_reader
 -- Leave a reader's account of itself.
-INSERT INTO permit_reader (reader, heard_ms, lag_ms, partitions)
-VALUES ($1::text, $2::bigint, $3::bigint, $4::integer[])
+INSERT INTO permit_reader (reader, heard_ms, lag_ms, partitions, caught_up)
+VALUES ($1::text, $2::bigint, $3::bigint, $4::integer[], $5::boolean)
 ON CONFLICT (reader) DO UPDATE
-SET heard_ms = excluded.heard_ms, lag_ms = excluded.lag_ms, partitions = excluded.partitions;
+SET heard_ms = excluded.heard_ms, lag_ms = excluded.lag_ms, partitions = excluded.partitions,
+    caught_up = excluded.caught_up;
 
 -- name: list_readers
 -- The readers heard of last.
-SELECT reader, heard_ms, lag_ms, partitions FROM permit_reader
+SELECT reader, heard_ms, lag_ms, partitions, caught_up FROM permit_reader
 WHERE heard_ms >= $1::bigint ORDER BY heard_ms DESC LIMIT $2::integer;
 
 -- name: forget_readers

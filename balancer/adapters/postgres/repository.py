@@ -283,13 +283,20 @@ class PostgresRepository(PostgresHistory):
                 reader.heard_ms,
                 reader.lag_ms,
                 list(reader.partitions),
+                reader.caught_up,
             )
             await connection.execute(STATEMENTS["forget_readers"], forget_before_ms)
             readers = await connection.fetch(STATEMENTS["list_readers"], forget_before_ms, limit)
             changes = await connection.fetch(STATEMENTS["list_changes"])
         return BoardState(
             tuple(
-                Reader(row["reader"], row["heard_ms"], row["lag_ms"], tuple(row["partitions"]))
+                Reader(
+                    row["reader"],
+                    row["heard_ms"],
+                    row["lag_ms"],
+                    tuple(row["partitions"]),
+                    row["caught_up"],
+                )
                 for row in readers
             ),
             {row["shard"]: row["number"] for row in changes},
