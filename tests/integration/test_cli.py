@@ -185,7 +185,8 @@ def test_a_refused_user_or_database_is_told_with_place_and_setting(
     ("dsn", "place"),
     [
         ("postgresql://permit:secret@localhost:5432/permit", "localhost:5432"),
-        ("postgresql://permit:se@cret@one:1,two:2/permit?ssl=on", "one:1,two:2"),
+        ("postgresql://permit:secret@one:1,two:2/permit?ssl=on", "one:1,two:2"),
+        ("postgresql://permit:se@cret@localhost/permit", ""),  # read as a host "cret@localhost"
         ("postgresql://localhost?user=permit", "localhost"),
         ("postgresql:///permit?host=/run/postgresql", ""),
         ("postgresql://permit:se/cret@localhost/permit", ""),

@@ -66,9 +66,13 @@ async def translated(what: str, remedy: str = "") -> AsyncIterator[None]:
 
 
 def place_of(dsn: str) -> str:
-    """Return host and port as a DSN says them; "" where what stands there may be a password."""
+    """Return host and port as a DSN says them; "" where what stands there may be a password.
+
+    The driver takes all behind the first @ for the host.
+    """
     place, *rest = re.split("[/?#]", dsn.partition("://")[2], maxsplit=1)
-    return "" if any("@" in part for part in rest) else place.rpartition("@")[2]
+    may_tell = place.count("@") <= 1 and not any("@" in part for part in rest)
+    return place.rpartition("@")[2] if may_tell else ""
 
 
 class Calls:
