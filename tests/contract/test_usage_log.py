@@ -15,6 +15,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import RequestTimedOutError
 from aiokafka.protocol.fetch import FetchRequest
+from aiokafka.protocol.produce import ProduceRequest
 
 from balancer.adapters.kafka import usage_log
 from balancer.adapters.kafka.config import KafkaConfig
@@ -252,6 +253,35 @@ class TestKafkaUsageLog(UsageLogContract):
         del first, second, joining, leaving
         gc.collect()
         assert [message for message in told if "Unclosed" in message] == []
+
+    async def test_a_log_is_stopped_in_time_while_a_rejected_record_waits_for_its_answer(
+        self, topic: Topic, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        told: list[str] = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _loop, context: told.append(context["message"]))
+        monkeypatch.setattr(usage_log, "REJECT_SECONDS", 0.2)
+        monkeypatch.setattr(usage_log, "STOP_SECONDS", 0.2)
+        log, send = topic.reader(), AIOKafkaClient.send
+
+        async def never_answer(
+            client: AIOKafkaClient, node: int, request: object, **options: object
+        ) -> object:
+            if isinstance(request, ProduceRequest):
+                await asyncio.Event().wait()
+            return await send(client, node, request, **options)
+
+        await log.start()
+        monkeypatch.setattr(AIOKafkaClient, "send", never_answer)
+        with pytest.raises(UnavailableError):
+            await log.reject(
+                UsageRecord(0, 0, b"x", {}, None), RejectReason.INCONSISTENT, "it does not add up"
+            )
+        async with asyncio.timeout(READ_SECONDS):
+            await log.stop()
+        del log
+        gc.collect()
+        assert told == []
 
     async def test_what_comes_to_a_topic_that_was_made_again_is_no_backlog(
         self, topic: OnKafka, monkeypatch: pytest.MonkeyPatch

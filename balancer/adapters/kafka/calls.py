@@ -9,13 +9,16 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from aiokafka.errors import ConsumerStoppedError, KafkaError
+from aiokafka.errors import ConsumerStoppedError, KafkaError, ProducerClosed
 
 from balancer.app.cancellation import is_cancelled
 from balancer.errors import UnavailableError
+
+SENDER_SECONDS: Final = 0.3
+"""So long a producer that is cut short waits for the answer to what it sent."""
 
 
 @asynccontextmanager
@@ -93,6 +96,10 @@ async def left(client: Consumer | AIOKafkaProducer, seconds: float) -> None:
                 await client.stop()
     finally:
         if isinstance(client, AIOKafkaProducer):
-            with contextlib.suppress(asyncio.CancelledError, KafkaError):
-                await client._sender.close()  # noqa: SLF001 - its stop was cut short
+            # Told to end, it waits for what is under way; told again, it does not.
+            with contextlib.suppress(asyncio.CancelledError, KafkaError, TimeoutError):
+                async with asyncio.timeout(SENDER_SECONDS):
+                    await client._sender.close()  # noqa: SLF001 - its stop was cut short
+            # Else what waits for its answers does so for ever.
+            client._message_accumulator.fail_all(ProducerClosed())  # noqa: SLF001
             await client.client.close()
