@@ -122,6 +122,7 @@ class KafkaUsageLog:
         producer = AIOKafkaProducer(**options, enable_idempotence=False, acks="all")
         self._consumer, self._producer = consumer, producer
         self._assignment = _Assignment()
+        self._answers, self._beyond = {}, {}  # what another client saw counts no longer
         consumer.subscribe([self._config.usage_topic], listener=self._assignment)
         try:
             async with bounded("be joined", START_SECONDS):
