@@ -115,7 +115,7 @@ def plan_destination(
     accounts = accounts.picked(row, trails.members)
     previous = PreviousLayout.of(live, entries)
     wishes, trails = _wishes(accounts, trails, terms, policy, round_ms, now_ms, notes=notes_demand)
-    promised = _promised(terms, promises, oldest, live)
+    promised = promised_points(terms, promises, oldest, live)
     budget = POINTS - sum(points for points, _ in promised.gone.values())
     if not promised.is_full:
         budget -= min(policy.unplanned_points, budget - total(promised.kept))
@@ -134,7 +134,7 @@ def plan_destination(
         windows=range(terms.from_window, terms.until_window),
         served_window=trails.served_window,
     )
-    line = _line(terms, previous, layout, safe, promised)
+    line = line_of(terms, previous, layout, safe, promised)
     return Outcome(
         line,
         _reasons(terms, accounts, wishes, claims, division, (safe, shadow), trails),
@@ -146,7 +146,7 @@ def plan_destination(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Promised:
+class Promised:
     """What is to be kept since earlier documents promise it.
 
     Attributes:
@@ -167,12 +167,13 @@ class _Promised:
         return invariants.promises_kept(line, live, self.kept, gone)
 
 
-def _promised(
+def promised_points(
     terms: Terms,
     promises: Sequence[Promises],
     oldest: Mapping[Member, int],
     live: Rows,
-) -> _Promised:
+) -> Promised:
+    """Return what windows of ``terms`` must keep for the live members, and for all others."""
     window_ms = terms.window_seconds * 1000
     reserved = reserved_permits(
         promises, oldest, live, start_ms=terms.from_window * window_ms, window_ms=window_ms
@@ -184,7 +185,7 @@ def _promised(
             reserved.others.items(), of_others.tolist(), strict=True
         )
     }
-    return _Promised(kept, gone, is_full, reserved.until_ms)
+    return Promised(kept, gone, is_full, reserved.until_ms)
 
 
 def _wishes(
@@ -249,7 +250,7 @@ def _wishes(
 
 
 def _divided(
-    policy: Policy, claims: Claims, budget: int, promised: _Promised
+    policy: Policy, claims: Claims, budget: int, promised: Promised
 ) -> tuple[Division, Ints | None]:
     """Return the division, and the points that the shadow strategy would give."""
     if promised.is_full:
@@ -314,13 +315,14 @@ def _safe_points(
     return np.where(claims.silent, 0, least)
 
 
-def _line(
+def line_of(
     terms: Terms,
     previous: PreviousLayout,
     layout: Layout,
     safe: Ints,
-    promised: _Promised,
+    promised: Promised,
 ) -> DestinationShares:
+    """Return the line with an entry for each member and a hold for each that is not live."""
     names, order = previous.members, layout.order
     members = [names[row] for row in order.tolist()]
     start, end, count = layout.start[order], layout.end[order], zeros(len(names))

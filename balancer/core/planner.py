@@ -23,6 +23,7 @@ from balancer.core.destination_plan import plan_destination
 from balancer.core.early import Lacking, Newcomers, amend, wants_more
 from balancer.core.lending import Wants, wants_of
 from balancer.core.lineage import Lineage, lineage_of, still_needed
+from balancer.core.lowered import lowered
 from balancer.core.matched_entries import MatchedEntries
 from balancer.core.memory import Memory, Trails, bounded
 from balancer.core.model import Destination, MemberRecord, Plan, Policy, RoundKind, Snapshot
@@ -165,13 +166,43 @@ def _regular_line(
         return before  # what is in force reaches far enough
     if from_window > present and from_window * window_ms - work.now_ms > LATEST_ROUNDS * round_ms:
         return before  # a long window is planned late, by the newest reports
-    if work.snapshot.learning and (before is None or not work.lineage.may_repeat(before)):
-        return before
-    until_window = _round_end(work, from_window, window_ms, round_windows)
+    windows = (from_window, _round_end(work, from_window, window_ms, round_windows))
+    if work.snapshot.learning:
+        return _learning_line(work, destination, before, windows)
     work.changed = True
-    if work.snapshot.learning and before is not None:
-        return _repeat(before, from_window, until_window)
-    return _planned(work, destination, before, (from_window, until_window), notes_demand=True)
+    return _planned(work, destination, before, windows, notes_demand=True)
+
+
+def _learning_line(
+    work: _Round,
+    destination: Destination,
+    before: DestinationShares | None,
+    windows: tuple[int, int],
+) -> DestinationShares | None:
+    """Repeat the last shares; at once at a lower capacity, but a higher one waits for reports."""
+    if before is None:
+        return None
+    capacity = _capacity(destination)
+    is_lowered = capacity < before.terms.capacity
+    if not is_lowered and not work.lineage.may_repeat(before):
+        return before
+    work.changed = True
+    terms = replace(
+        before.terms,
+        capacity=min(capacity, before.terms.capacity),
+        from_window=windows[0],
+        until_window=windows[1],
+    )
+    if not is_lowered:
+        return replace(before, terms=terms)
+    line, faults = lowered(
+        before,
+        terms,
+        work.lineage.promises.get(destination.name, ()),
+        work.oldest(windows[0] * terms.window_seconds * 1000),
+    )
+    work.faults.extend(faults)
+    return line
 
 
 def _early_line(
@@ -232,11 +263,6 @@ def _round_end(work: _Round, from_window: int, window_ms: int, round_windows: in
     return from_window + round_windows
 
 
-def _repeat(before: DestinationShares, from_window: int, until_window: int) -> DestinationShares:
-    terms = replace(before.terms, from_window=from_window, until_window=until_window)
-    return replace(before, terms=terms)
-
-
 def _planned(
     work: _Round,
     destination: Destination,
@@ -266,11 +292,15 @@ def _planned(
     return outcome.line
 
 
+def _capacity(destination: Destination) -> int:
+    return 0 if destination.removed else destination.capacity
+
+
 def _terms(destination: Destination, windows: tuple[int, int]) -> Terms:
     policy = destination.policy
     return Terms(
         destination=destination.name,
-        capacity=0 if destination.removed else destination.capacity,
+        capacity=_capacity(destination),
         window_seconds=destination.window_seconds,
         from_window=windows[0],
         until_window=windows[1],

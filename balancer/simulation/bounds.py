@@ -30,11 +30,22 @@ def bounds_of(
         if not fresh:
             continue
         promised = sum(promised_permits(snapshot, name, terms.from_window).values())
-        if snapshot.learning:  # what is repeated may have been planned above the capacity
+        if snapshot.learning and terms.capacity == _capacity_in_force(snapshot, name):
+            # What is repeated may have been planned above the capacity.
             promised = max([promised, *(bound for (of, _), bound in known.items() if of == name)])
         for window in fresh:
             bounds[name, window] = max(terms.capacity, promised)
     return bounds
+
+
+def _capacity_in_force(snapshot: Snapshot, name: str) -> int | None:
+    """Return the capacity of a destination in the newest document named; None for none."""
+    for document in snapshot.documents:
+        if document.epoch == snapshot.current_epoch:
+            for line in document.destinations:
+                if line.terms.destination == name:
+                    return line.terms.capacity
+    return None
 
 
 def promised_permits(snapshot: Snapshot, name: str, window: int) -> dict[Member, int]:

@@ -205,6 +205,10 @@ class Life(RuleBasedStateMachine):
     def the_database_is_lost(self, learns: bool, destinations: bool) -> None:
         self.world.lose_postgres(learns=learns, destinations=destinations)
 
+    @rule(shard=shards)
+    def reports_are_missing(self, shard: int) -> None:
+        self.shard(shard).learn(self.world.planner_now_ms)
+
     @rule()
     def everything_is_lost(self) -> None:
         self.world.lose_everything()

@@ -59,6 +59,7 @@ class Chances:
     remove: float = 0
     take_over: float = 0
     lose_postgres: float = 0
+    miss_reports: float = 0  # ingest is not current, so that a shard learns
     set_back: float = 0
     roll_back: float = 0
     lose_file: float = 0
@@ -227,6 +228,8 @@ def disturb_parts(world: World, chances: Chances) -> None:
     if happens(rng, chances.lose_everything):
         world.lose_everything()
     for shard in world.shards:
+        if happens(rng, chances.miss_reports):
+            shard.learn(world.planner_now_ms)
         if happens(rng, chances.take_over):
             shard.take_over()
         if happens(rng, chances.set_back):

@@ -113,7 +113,12 @@ class Shard:
         self.usage.clear()
         self.lease = Lease()
         self.leader = Leader(0)
-        if self.files and learns:
+        if learns:
+            self.learn(now_ms)
+
+    def learn(self, now_ms: int) -> None:
+        """Plan nothing from reports for a TTL, if anything was published."""
+        if self.files:
             self.learn_until_ms = now_ms + TTL_MS
 
     def take_over(self) -> None:
