@@ -61,6 +61,6 @@ def _points(shares: Ints, promised: Promised) -> Ints:
     free = POINTS - total(kept) - sum(points for points, _ in promised.gone.values())
     rest = np.maximum(shares - kept, 0)
     wanted = total(rest)
-    if wanted <= free:
-        return kept + rest
-    return kept + rest * free // wanted
+    if wanted > free:
+        rest = rest * free // wanted
+    return np.asarray(kept + rest)

@@ -95,6 +95,21 @@ SHRINKING = Life(
         read=0.06, join=0.05, capacity=0.03, capacities=(7, 11, 97, 337), new_demand=0.01
     ),
 )
+LOWERED = Life(
+    "a capacity that falls while few read and reports are missing",
+    demands=(0, 50, 2000),
+    capacities=(97, 337),
+    valid_for_seconds=(60,),
+    reserves=(0,),
+    chances=quiet(
+        read=0.3,
+        deaf=0.05,
+        miss_reports=0.05,
+        capacity=0.05,
+        capacities=(60, 80, 90, 97, 300, 337),
+        new_demand=0.05,
+    ),
+)
 GONE = Life(
     "paused beyond the last report, while newcomers press",
     demands=(2000,),

@@ -13,6 +13,7 @@ from balancer.core import (
     invariants,
     layout,
     lineage,
+    lowered,
     planner,
     reservations,
 )
@@ -31,6 +32,7 @@ from tests.support.lives_of_rules import (
     LEAVERS,
     LIARS,
     LOSSES,
+    LOWERED,
     ODD_SHARES,
     PRESSED,
     RARE_READERS,
@@ -190,6 +192,12 @@ def nothing_is_reserved(patch: Patch) -> None:
     patch.setattr(
         destination_plan, "reserved_permits", lambda _, *given, **rest: real((), *given, **rest)
     )
+
+
+@leaves_out("8", LOWERED)
+def nothing_is_reserved_where_it_is_lowered_by_heart(patch: Patch) -> None:
+    real = lowered.promised_points
+    patch.setattr(lowered, "promised_points", lambda terms, _, *given: real(terms, (), *given))
 
 
 @leaves_out("8, 12", RARE_READERS)
