@@ -196,7 +196,7 @@ def nothing_is_reserved(patch: Patch) -> None:
 
 @leaves_out("8", LOWERED)
 def nothing_is_reserved_where_it_is_lowered_by_heart(patch: Patch) -> None:
-    real = lowered.promised_points
+    real = destination_plan.promised_points
     patch.setattr(lowered, "promised_points", lambda terms, _, *given: real(terms, (), *given))
 
 
