@@ -106,7 +106,8 @@ def fleet() -> Fleet:
 
 
 @pytest.mark.parametrize(
-    ("shards", "replicas", "part"), [(16, 0, 16), (16, 1, 16), (16, 3, 6), (2, 5, 1), (1, 2, 1)]
+    ("shards", "replicas", "part"),
+    [(16, 0, 16), (16, 1, 16), (16, 3, 6), (4, 3, 2), (2, 5, 1), (1, 2, 1)],
 )
 def test_a_part_is_even_and_rounded_up(shards: int, replicas: int, part: int) -> None:
     assert part_of(shards, replicas) == part
