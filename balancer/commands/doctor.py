@@ -83,6 +83,7 @@ REMEDIES = {
     "kafka": "check PERMIT_KAFKA_BOOTSTRAP_SERVERS and PERMIT_KAFKA_SECURITY_PROTOCOL",
     "topics": "check that PERMIT_KAFKA_SASL_USERNAME may list topics",
     "clock": "the topic of rejected reports must be there and writable",
+    "postgres": "for a fault of the schema: permit-balancer migrate",
     "s3": "check PERMIT_S3_BUCKET, PERMIT_S3_ENDPOINT_URL and the AWS_* credentials",
     "conditional put": "the AWS_* credentials must allow to put and to delete objects",
 }

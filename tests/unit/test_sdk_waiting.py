@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-from itertools import pairwise
+from collections.abc import Callable
 
 from tests.support.real_clients import await_condition
 from worker_sdk import Mode, PermitTimeout
@@ -15,6 +15,10 @@ from worker_sdk.testing.plugin import StartPermitClient
 WAIT_SECONDS = 30.0
 WAITERS = 5_000
 CAPACITY = 1_000
+
+
+async def until(holds: Callable[[], bool], what: str) -> None:
+    await asyncio.to_thread(await_condition, holds, what)
 
 
 async def test_of_thousands_with_all_kinds_of_patience_each_gets_its_own_or_nothing(
@@ -27,20 +31,20 @@ async def test_of_thousands_with_all_kinds_of_patience_each_gets_its_own_or_noth
     await asyncio.to_thread(wait_until_ready, client)
     db = client.destination("db")
     db.acquire_many(CAPACITY)
-    taken: list[tuple[int, int]] = []
+    taken: list[int] = []
     late = 0
 
-    async def work(number: int) -> None:
+    async def work() -> None:
         nonlocal late
         permits = dice.choice([1, 1, 2, 3])
         try:
             await db.acquire_async(permits, timeout=dice.choice([None, None, 0, 0.01, 0.3]))
-            taken.append((number, permits))
+            taken.append(permits)
         except PermitTimeout:
             late += 1
 
     async with asyncio.timeout(WAIT_SECONDS):
-        tasks = [asyncio.create_task(work(number)) for number in range(WAITERS)]
+        tasks = [asyncio.create_task(work()) for _ in range(WAITERS)]
         while not all(task.done() for task in tasks):
             await asyncio.sleep(0.02)
             for task in dice.sample(tasks, 50):
@@ -54,11 +58,36 @@ async def test_of_thousands_with_all_kinds_of_patience_each_gets_its_own_or_noth
     assert client.close() == 0
     # What was granted to those who were cancelled in that moment was given back.
     told = sum(entry.used for batch in balancer.batches for entry in batch.tuples)
-    assert told == CAPACITY + sum(permits for _, permits in taken)
-    # First come, first served, but for tasks that ran a moment later than they were granted.
-    numbers = [number for number, _ in taken]
-    overtaken = sum(later < earlier for earlier, later in pairwise(numbers))
-    assert overtaken <= len(taken) // 20
+    assert told == CAPACITY + sum(taken)
+
+
+async def test_tasks_are_served_first_come_first_served_whatever_their_patience(
+    permit_clock: ManualClock,
+) -> None:
+    async with InMemoryBalancer({"db": 1}).client(clock=permit_clock) as client:
+        await asyncio.to_thread(wait_until_ready, client)
+        db = client.destination("db")
+        db.acquire_many(1)
+        served: list[int] = []
+
+        async def work(number: int) -> None:
+            await db.acquire_async(timeout=None if number % 2 else WAIT_SECONDS)
+            served.append(number)
+
+        def waiting(count: int) -> Callable[[], bool]:
+            return lambda: db.state.waiting == count
+
+        def has_served(count: int) -> Callable[[], bool]:
+            return lambda: len(served) == count
+
+        async with asyncio.timeout(WAIT_SECONDS), asyncio.TaskGroup() as tasks:
+            for number in range(6):
+                tasks.create_task(work(number))
+                await until(waiting(number + 1), "it waits")
+            for number in range(6):
+                permit_clock.advance(60)
+                await until(has_served(number + 1), "the next is served")
+    assert served == list(range(6))
 
 
 def test_a_wall_clock_that_steps_gives_nobody_more_and_leaves_nobody_waiting(
