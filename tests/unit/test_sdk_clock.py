@@ -170,7 +170,7 @@ def test_beyond_the_guard_only_safe_permits_are_given_until_the_clock_is_right(
     with caplog.at_level(logging.WARNING, "worker_sdk"):
         apart.own.step_wall(step_seconds)
         apart.mode_becomes(Mode.SKEWED)
-    assert "clock: it is" in caplog.text
+        await_condition(lambda: "clock: it is" in caplog.text, "it is told")
     assert 3.5 < abs(apart.client.state.clock_ahead_seconds) <= 5
     assert apart.db.try_acquire(SAFE)
     assert not apart.db.try_acquire()
